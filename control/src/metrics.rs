@@ -168,7 +168,12 @@ impl Collector for SnapshotCollector {
         let all = hosts.flat_map(|(_, certificates)| certificates);
         let listeners = snapshot.binds().iter().flat_map(|bind| bind.listeners.iter());
         let of_listeners = listeners.filter_map(|listener| listener.tls.as_ref()).flat_map(|tls| &*tls.certificates);
-        let all = all.chain(snapshot.default_certificate()).chain(of_listeners);
+        let routes = snapshot.hosts().iter().flat_map(|(_, host)| host.all());
+        let of_routes = routes.flat_map(|route| route.targets()).filter_map(|target| target.tls.as_ref());
+        let streams = snapshot.parts().streams.iter().flat_map(|(_, route)| route.targets());
+        let to_endpoints = of_routes.chain(streams.filter_map(|target| target.tls.as_ref()));
+        let of_clients = to_endpoints.filter_map(|tls| tls.client.as_ref());
+        let all = all.chain(snapshot.default_certificate()).chain(of_listeners).chain(of_clients);
         let by_secret: BTreeMap<String, &Certificate> =
             all.map(|certificate| (certificate.secret.to_string(), &**certificate)).collect();
         let Ok(gauge) = not_after() else { return Vec::new() };
@@ -184,10 +189,11 @@ mod tests {
     use std::sync::Arc;
 
     use tidegate_config::model::{
-        Bind, BindKey, BindProtocol, HostPattern, HostRoutes, Listener, ListenerName, ListenerTls, ServerCertificates,
-        SnapshotParts, TableName, TlsMode, VirtualHost,
+        Action, AppProtocol, BackendKey, Bind, BindKey, BindProtocol, HostPattern, HostRoutes, Listener, ListenerName,
+        ListenerTls, Origin, PathMatch, Route, ServerCertificates, SnapshotParts, TableName, Target, TlsMode,
+        Transport, UpstreamTls, VirtualHost, WeightedTarget,
     };
-    use tidegate_config::object::ObjectName;
+    use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
     use tidegate_config::published::channel;
 
     use super::*;
@@ -202,11 +208,27 @@ mod tests {
         Arc::new(Certificate::from_pem(secret, chain.as_bytes(), key.serialize_pem().as_bytes()).unwrap())
     }
 
+    /// A route to endpoints that get a certificate of the edge.
+    fn with_client_certificate(certificate: Arc<Certificate>) -> Arc<Route> {
+        let service = ObjectName::new("shop", "web");
+        let target = Target {
+            backend: BackendKey { service: service.clone(), port: 443, transport: Transport::Tcp },
+            protocol: AppProtocol::Https,
+            tls: Some(UpstreamTls { client: Some(certificate), ..UpstreamTls::default() }),
+            fixed: None,
+        };
+        let (object, age) = (ObjectRef::new(Kind::HttpRoute, service.clone()), Age { created_s: 0, name: service });
+        let origin = Origin { object, age, field: "spec".into(), position: 0 };
+        let action = Action::Forward([WeightedTarget::new(Arc::new(target), 1)].into());
+        Arc::new(Route::new(origin, PathMatch::Prefix("".into()), action))
+    }
+
     #[test]
     fn the_end_of_every_certificate_is_a_metric() {
         let of_host = certificate("host", 2029);
         let host: VirtualHost = HostPattern::Exact("a.test".into()).into();
-        let mut routes = HostRoutes::new(host.clone(), Vec::new(), None);
+        let mut routes =
+            HostRoutes::new(host.clone(), vec![with_client_certificate(certificate("to-endpoints", 2032))], None);
         routes.certificates = ServerCertificates::new(
             [(host.pattern.clone(), vec![Arc::clone(&of_host), certificate("other-key", 2030)])].into(),
         );
@@ -244,7 +266,14 @@ mod tests {
             assert_eq!(values.collect::<Vec<_>>(), want);
         };
         let (in_2020, in_2030, in_2031, in_2032) = (1_577_836_800.0, 1_893_456_000.0, 1_924_992_000.0, 1_956_528_000.0);
-        let all = [("default", in_2020), ("host", in_2030), ("listener", in_2032), ("other-key", in_2031)];
+        let in_2033 = 1_988_150_400.0;
+        let all = [
+            ("default", in_2020),
+            ("host", in_2030),
+            ("listener", in_2032),
+            ("other-key", in_2031),
+            ("to-endpoints", in_2033),
+        ];
         check(parts, &all);
         check(SnapshotParts::default(), &[]);
     }

@@ -103,7 +103,7 @@ impl Informer {
                 Ok(false) => {
                     let collection = self.api().collection();
                     tracing::warn!(%collection, kept = %self.reached, "the API server's state was restored to an older one, or it serves another cluster; listing again");
-                    return Ok(Some(ListReason::SetBack));
+                    return Ok(Some(ListReason::VersionRegressed));
                 }
                 Err(failure) => self.wait_after(&failure).await?,
             }

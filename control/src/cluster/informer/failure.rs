@@ -67,7 +67,7 @@ pub(super) enum ListReason {
     /// The server rejects watches from the known resourceVersion for another reason, or fails repeatedly.
     Refused,
     /// The server has not reached the kept resourceVersion, or serves another cluster.
-    SetBack,
+    VersionRegressed,
     /// An event could not be decoded.
     Undecodable,
     /// The previous list contained an item without an identity.
@@ -87,7 +87,7 @@ impl ListReason {
             Self::Retry => "retry",
             Self::Expired => "expired",
             Self::Refused => "refused",
-            Self::SetBack => "set-back",
+            Self::VersionRegressed => "version-regressed",
             Self::Undecodable => "undecodable",
             Self::Incomplete => "incomplete",
             Self::Periodic => "periodic",

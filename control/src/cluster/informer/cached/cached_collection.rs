@@ -116,7 +116,7 @@ impl CachedCollection<'_> {
             let compared = async { Ok(self.of.identity.same().await? && no_older(&newest(&self.api).await?, &kept)) };
             match compared.await {
                 Ok(true) => return Ok(None),
-                Ok(false) => return Ok(Some(ListReason::SetBack)),
+                Ok(false) => return Ok(Some(ListReason::VersionRegressed)),
                 Err(failure) => {
                     self.of.wait_after(&failure, &mut self.pauses).await;
                     if is_not_found(&failure) {
