@@ -288,8 +288,9 @@ pub(crate) struct ProcessArgs {
     /// may have different names.
     #[arg(long, value_name = "TOKEN", env = "TIDEGATE_LOOP_TOKEN", default_value = "tidegate")]
     pub(crate) loop_token: String,
-    /// The driver of requests: with `both`, the native driver carries plain requests and the Pingora driver the rest;
-    /// with `pingora`, the Pingora driver carries all requests, for use when the native driver is suspected of a fault.
+    /// The driver of requests: with `both`, the native driver carries unambiguous requests to HTTP/1.1 endpoints and
+    /// the Pingora driver the rest; with `pingora`, the Pingora driver carries all requests, for use when the native
+    /// driver is suspected of a fault.
     #[arg(long, value_name = "both|pingora", env = "TIDEGATE_DRIVER", default_value = "both")]
     pub(crate) driver: String,
     /// Adds `Server: tidegate` to responses without a Server header and to local replies.
@@ -343,8 +344,8 @@ pub(crate) struct ClusterArgs {
     /// A namespace to serve; repeatable [default: all].
     #[arg(long, value_name = "NAME", env = "TIDEGATE_NAMESPACE", value_delimiter = ',')]
     pub(crate) namespace: Vec<String>,
-    /// How Secrets are read: `all` lists and watches them; `referenced` gets by name the Secrets that Ingresses refer
-    /// to, so that a role needs to allow only `get`.
+    /// How Secrets are read: `all` lists and watches them; `referenced` gets by name the Secrets that served objects
+    /// refer to, so that a role needs to allow only `get`.
     #[arg(long, value_name = "all|referenced", env = "TIDEGATE_WATCH_SECRETS", default_value = "all")]
     pub(crate) watch_secrets: String,
     /// With `--watch-secrets referenced`, the interval at which a Secret is read again, plus up to half of it at

@@ -168,14 +168,17 @@ fn folders_do_not_import_each_other_in_circles() {
 fn decision_code_is_synchronous() {
     let pure = |name: &str| {
         let control = [
-            "compile/",
-            "topology/",
+            "sources/",
             "attachment/",
+            "topology/",
+            "compile/",
             "world.rs",
             "queue/mod.rs",
             "queue/lanes.rs",
             "reconcile.rs",
+            "reconcile/",
             "explain.rs",
+            "explain/",
         ];
         name.starts_with("config/src/") || control.iter().any(|path| name.starts_with(&format!("control/src/{path}")))
     };

@@ -4,8 +4,8 @@ use http::header::{CONTENT_LENGTH, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use tidegate_config::model::{BindProtocol, Head, normalize, request_host};
 
-/// The maximum number of headers: as many as the edge allows in a head by default.
-const HEADERS_MAX: usize = 100;
+/// The maximum number of headers: as many lines as the edge allows in a head.
+const HEADERS_MAX: usize = 128;
 
 /// A request, or a connection that is passed on as bytes.
 #[derive(Clone, Debug)]

@@ -218,9 +218,10 @@ fn can_sign(certificate: &Certificate, schemes: &[SignatureScheme]) -> bool {
 mod tests {
     use super::*;
 
-    /// rustls rotates the keys when half of the lifetime has passed, and keeps the previous ones.
+    /// rustls makes new keys when half of the lifetime has passed, and keeps the previous ones until its end. Its own
+    /// tests are about that; this one is about the choice of it.
     #[test]
-    fn keys_of_tickets_are_random_and_rotate_within_half_a_day() {
+    fn keys_of_tickets_are_random_and_end_after_half_a_day() {
         let [one, other] = [(); 2].map(|()| Sessions::new(8).unwrap().ticketer);
         assert_eq!(one.lifetime(), 12 * 60 * 60);
         assert!(format!("{one:?}").contains("TicketRotator"), "{one:?}");
