@@ -111,11 +111,12 @@ impl Peer {
 
 impl Sites {
     fn new(address: SocketAddr, folder: &Path, setting: &Setting<'_>, routes: &[Route]) -> anyhow::Result<Self> {
+        let secure = free_address()?;
         Ok(Self {
             address,
-            secure: free_address()?,
+            secure,
+            preamble: preamble([address, secure, free_address()?], folder, setting),
             folder: folder.to_owned(),
-            preamble: preamble(address, free_address()?, setting),
             upstream: setting.upstream.http,
             rolled: setting.endpoints.to_vec(),
             routes: routes.iter().map(|route| (route.host.clone(), route.target)).collect(),
@@ -146,15 +147,18 @@ impl Sites {
     }
 
     fn tls(&self) -> String {
-        let (certificate, key) = (self.folder.join("tls.crt"), self.folder.join("tls.key"));
-        let (certificate, key) = (certificate.display(), key.display());
-        format!("listen {} ssl http2; ssl_certificate {certificate}; ssl_certificate_key {key}; ", self.secure)
+        format!("listen {} ssl http2; {}", self.secure, certificate(&self.folder))
     }
+}
+
+fn certificate(folder: &Path) -> String {
+    let (certificate, key) = (folder.join("tls.crt"), folder.join("tls.key"));
+    format!("ssl_certificate {}; ssl_certificate_key {}; ", certificate.display(), key.display())
 }
 
 /// The static part: the work on every request, the upstreams that routes share, and the response to unknown hosts,
 /// which is Tidegate's.
-fn preamble(address: SocketAddr, status: SocketAddr, setting: &Setting<'_>) -> String {
+fn preamble([address, secure, status]: [SocketAddr; 3], folder: &Path, setting: &Setting<'_>) -> String {
     let Setting { upstream, work, .. } = setting;
     // A listening socket for each worker, frames of 16 KiB, and a window of 256 KiB for a stream's body, as in
     // Tidegate. Bodies of the bench fit into memory, and into buffers that are larger than the defaults of nginx and
@@ -194,7 +198,11 @@ fn preamble(address: SocketAddr, status: SocketAddr, setting: &Setting<'_>) -> S
     for target in Target::SHARED {
         text += &kept(target.service(""), &[target.address(upstream)]);
     }
-    text += &format!("server {{ listen {address} default_server reuseport backlog=4096; return 404; }}\n");
+    // The options of a socket are those of the first server that names it.
+    let certificate = certificate(folder);
+    for (listen, tls) in [(address.to_string(), ""), (format!("{secure} ssl http2"), &*certificate)] {
+        text += &format!("server {{ listen {listen} default_server reuseport backlog=4096; {tls}return 404; }}\n");
+    }
     text
 }
 
