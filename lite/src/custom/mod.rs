@@ -2,6 +2,8 @@
 
 mod cel;
 mod columns;
+mod format;
+mod model;
 mod path;
 mod replicas;
 mod schema;
@@ -11,9 +13,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 pub(crate) use self::columns::Column;
+pub(crate) use self::model::{List, Schema, Type};
 pub(crate) use self::path::Path;
 use self::replicas::ReplicaPaths;
-pub(crate) use self::schema::{List, Schema, Type};
 use crate::causes::Causes;
 
 /// Reads the schema of a version of a definition, and reports its faults.

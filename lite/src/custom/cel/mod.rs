@@ -19,42 +19,13 @@ use serde_json::Value;
 
 pub(super) use self::library::pattern;
 pub(super) use self::run::run;
-use super::schema::{Schema, Type};
+use super::model::{Reason, Rule, Schema, Type};
 use crate::causes::{Cause, Causes};
 
 /// The text of a rule or of the expression of its message.
 const EXPRESSION_MAX_BYTES: usize = 16 << 10;
 /// Rules of one schema.
 const RULES_MAX: usize = 256;
-
-/// One rule of a schema, ready to be evaluated.
-pub(super) struct Rule {
-    source: String,
-    program: Arc<Program>,
-    message: String,
-    message_expression: Option<Arc<Program>>,
-    reason: Option<Reason>,
-    /// Below the place of the schema, as it is written behind it: `.a.b`.
-    path: String,
-    /// Whether it compares with the previous value.
-    uses_old: bool,
-    /// Whether `oldSelf` is an optional, so that the rule acts without it too.
-    optional_old: bool,
-}
-
-/// Why a rule refuses, if not because a value is invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reason {
-    Required,
-    Forbidden,
-    Duplicate,
-}
-
-impl std::fmt::Debug for Rule {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_tuple("Rule").field(&self.source).finish()
-    }
-}
 
 /// Reads the rules of a schema, and complains of those that cannot be evaluated.
 pub(super) fn read(schema: &Value, read: &Schema, root: bool, field: &str, causes: &mut Causes) -> Vec<Rule> {

@@ -7,7 +7,7 @@ use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, L
 use super::env::has_function;
 use super::library::pattern;
 use super::value::{META, escape};
-use crate::custom::schema::{Additional, Schema, Type};
+use crate::custom::model::{Additional, Schema, Type};
 
 /// Names of types, which an expression may use as values, and the words that such names begin with.
 const NAMES: &[&str] = &[

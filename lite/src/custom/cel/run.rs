@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use super::library::NO_OVERLOAD;
 use super::value::convert;
-use super::{Reason, Rule, cost, env};
+use super::{cost, env};
 use crate::causes::{Cause, Causes};
-use crate::custom::schema::{Additional, List, Schema, Type};
+use crate::custom::model::{Additional, List, Reason, Rule, Schema, Type};
 
 /// The budget of all rules of one object, in the steps of `cost`: a fraction of a second.
 const STEPS_MAX: f64 = 2_000_000.0;

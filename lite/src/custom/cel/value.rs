@@ -12,7 +12,8 @@ use chrono::{DateTime, NaiveDate};
 use serde_json::Value;
 
 use super::keyed::KeyedList;
-use crate::custom::schema::{List, Schema, Type, duration};
+use crate::custom::format::duration;
+use crate::custom::model::{List, Schema, Type};
 
 /// Fields of whole objects, and of embedded ones.
 pub(super) const META: &[&str] = &["apiVersion", "kind", "metadata"];

@@ -3,8 +3,10 @@
 use serde_json::Value;
 
 use super::number::{float, real, whole};
-use super::{Additional, Bound, Checks, Schema, Type, format, lists, meta};
+use super::{lists, meta};
 use crate::causes::{Cause, Causes};
+use crate::custom::format;
+use crate::custom::model::{Additional, Bound, Checks, Range, Schema, Type};
 
 /// Causes of one refusal; a client reads no more.
 const CAUSES_MAX: usize = 200;
@@ -219,7 +221,7 @@ fn check_list(schema: &Schema, list: &[Value], path: &str, causes: &mut Causes) 
     check_count(path, list.len(), schema.checks.items, "items", causes);
 }
 
-fn check_count(path: &str, count: usize, range: super::Range, what: &str, causes: &mut Causes) {
+fn check_count(path: &str, count: usize, range: Range, what: &str, causes: &mut Causes) {
     let count = count as u64;
     if let Some(most) = range.most.filter(|most| count > *most) {
         let message = format!("Too many: {count}: must have at most {most} items");

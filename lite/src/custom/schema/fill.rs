@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Additional, Schema};
+use crate::custom::model::{Additional, Schema};
 
 /// Drops nulls from fields that are neither nullable nor have a default, and fills in defaults of absent fields.
 pub(crate) fn fill(schema: &Schema, object: &mut Value) {

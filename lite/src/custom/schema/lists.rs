@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{List, Schema};
 use crate::causes::Causes;
+use crate::custom::model::{List, Schema};
 
 /// Complains about elements that are there twice.
 pub(super) fn check(schema: &Schema, list: &[Value], path: &str, causes: &mut Causes) {

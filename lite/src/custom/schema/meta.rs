@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::Schema;
 use crate::causes::Causes;
+use crate::custom::model::Schema;
 use crate::fields::fit::{misfits, settle};
 use crate::names::check_labels;
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Additional, Schema};
+use crate::custom::model::{Additional, Schema};
 
 /// The fields of every object, and of an embedded one.
 const META: &[&str] = &["apiVersion", "kind", "metadata"];

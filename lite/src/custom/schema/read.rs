@@ -3,9 +3,9 @@
 use regex::Regex;
 use serde_json::Value;
 
-use super::{Additional, Bound, Checks, List, Range, Schema, Type};
 use crate::causes::Causes;
 use crate::custom::cel;
+use crate::custom::model::{Additional, Bound, Checks, List, Range, Schema, Type};
 
 /// Schemas within schemas.
 const DEPTH_MAX: usize = 64;

@@ -5,7 +5,7 @@ use cel::common::value::Val;
 use cel::{DeclarationError, Env};
 
 use super::{pattern, url, value_type};
-use crate::custom::schema::fits;
+use crate::custom::format::fits;
 use crate::names::{LABEL, LABEL_VALUE, QUALIFIED, SUBDOMAIN};
 
 pub(super) const FUNCTIONS: &[&str] = &[

@@ -9,7 +9,7 @@ use chrono::Duration;
 use crate::names::is_subdomain;
 
 /// Whether a text has a format.
-pub(in crate::custom) fn fits(format: &str, text: &str) -> bool {
+pub(super) fn fits(format: &str, text: &str) -> bool {
     match format {
         "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
         "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
@@ -81,7 +81,7 @@ pub(crate) fn is_moment(text: &str) -> bool {
 
 /// A duration as Go writes it (`1h30m`), or else the sum of all whole numbers with a unit in a text (`2 days, 3 min`),
 /// as strfmt has it.
-pub(in crate::custom) fn duration(text: &str) -> Option<Duration> {
+pub(super) fn duration(text: &str) -> Option<Duration> {
     let nanos = go_duration(text).or_else(|| duration_in_words(text))?;
     i64::try_from(nanos).ok().map(Duration::nanoseconds)
 }
