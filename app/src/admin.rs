@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_details_name_what_fails() {
+    fn the_details_name_the_failures() {
         let collection = |kind, failing: Option<&str>| CollectionReadiness {
             kind,
             namespace: failing.map(|_| "shop".to_owned()),

@@ -151,47 +151,48 @@ pub fn explain(
     snapshot: &Snapshot,
     findings: &[Finding],
     not_serving: &NotServing,
-    asked: &ExplainRequest,
+    question: &ExplainRequest,
 ) -> Result<Explanation, String> {
-    let binds = candidates(snapshot, asked);
-    let bytes = carried(snapshot, &binds, &asked.server_name);
-    if asked.of_bytes {
-        let carried = bytes.ok_or_else(|| format!("no listener accepts {}", asked.url))?;
-        return Ok(of_connections(snapshot, (findings, not_serving), asked, &carried));
+    let binds = candidates(snapshot, question);
+    let bytes = carried(snapshot, &binds, &question.server_name);
+    if question.of_bytes {
+        let carried = bytes.ok_or_else(|| format!("no listener accepts {}", question.url))?;
+        return Ok(of_connections(snapshot, (findings, not_serving), question, &carried));
     }
-    let find = |bind: &&'_ Bind| (bind.key, snapshot.find(&bind.key, &asked.host, &asked.path, asked));
+    let find = |bind: &&'_ Bind| (bind.key, snapshot.find(&bind.key, &question.host, &question.path, question));
     // Several binds may have the port on different addresses: the one with the address in the URL is meant, else one
     // that would not answer 404.
-    let named = named(&asked.server_name);
+    let named = named(&question.server_name);
     let found = binds
         .iter()
         .map(find)
         .max_by_key(|(key, found)| (Some(key.address.ip()) == named, found.route.is_some(), found.listener.is_some()));
     let (key, Found { listener, host: routes, route }) =
-        found.ok_or_else(|| format!("no listener accepts {}", asked.url))?;
+        found.ok_or_else(|| format!("no listener accepts {}", question.url))?;
     if let Some(carried) = bytes.filter(|_| route.is_none()) {
-        return Ok(of_connections(snapshot, (findings, not_serving), asked, &carried));
+        return Ok(of_connections(snapshot, (findings, not_serving), question, &carried));
     }
-    let listener = listener.ok_or_else(|| format!("no listener accepts {}", asked.url))?;
-    let misdirected = handshake_listener(snapshot.bind(&key), asked)?
+    let listener = listener.ok_or_else(|| format!("no listener accepts {}", question.url))?;
+    let misdirected = handshake_listener(snapshot.bind(&key), question)?
         .filter(|handshake_listener| handshake_listener.is_other_than(listener));
     let route = route.filter(|_| misdirected.is_none());
     let (lost, concerning) = concerned(findings, routes, (route, listener));
     let Rank { passed_over, next, others, omitted } = match &misdirected {
-        None => rank(snapshot.in_turn(listener, &asked.host, &asked.path), (routes, route), asked),
+        None => rank(snapshot.in_turn(listener, &question.host, &question.path), (routes, route), question),
         Some(_) => Rank::default(),
     };
     let not_here = misdirected.is_some().then_some(421);
     Ok(Explanation {
-        url: asked.url.clone(),
-        method: asked.method().to_owned(),
+        url: question.url.clone(),
+        method: question.method().to_owned(),
         generation: snapshot.generation().0,
         listener: listener.name.to_string(),
         gateway: listener.origin.clone(),
         misdirected: misdirected.map(|handshake_listener| handshake_listener.name.to_string()),
-        certificate: (key.protocol == BindProtocol::Https).then(|| Presented::of(snapshot, &key, server_name(asked))),
+        certificate: (key.protocol == BindProtocol::Https)
+            .then(|| Presented::of(snapshot, &key, server_name(question))),
         host: routes.map(|routes| routes.host.to_string()),
-        path: asked.path.clone(),
+        path: question.path.clone(),
         route: route.map(|route| served(snapshot, route)),
         passed_over,
         next,
@@ -205,7 +206,7 @@ pub fn explain(
         waits: routes
             .and_then(|routes| not_serving.waits.iter().find(|wait| wait.unit.host() == Some(&routes.host)).cloned()),
         connections: None,
-        answer: not_here.or_else(|| answer(snapshot, route, asked, listener)),
+        answer: not_here.or_else(|| answer(snapshot, route, question, listener)),
     })
 }
 
@@ -215,14 +216,14 @@ fn named(host: &str) -> Option<IpAddr> {
 }
 
 /// The server name of a request's TLS handshake: none if its URL has an IP address (RFC 6066 section 3).
-fn server_name(asked: &ExplainRequest) -> Option<&str> {
-    named(&asked.server_name).is_none().then_some(&*asked.server_name)
+fn server_name(question: &ExplainRequest) -> Option<&str> {
+    named(&question.server_name).is_none().then_some(&*question.server_name)
 }
 
 /// The listener of a request's TLS handshake; `None` without TLS.
-fn handshake_listener(bind: Option<&Bind>, asked: &ExplainRequest) -> Result<Option<TlsListener>, String> {
+fn handshake_listener(bind: Option<&Bind>, question: &ExplainRequest) -> Result<Option<TlsListener>, String> {
     let Some(bind) = bind.filter(|bind| bind.key.protocol == BindProtocol::Https) else { return Ok(None) };
-    let name = server_name(asked).unwrap_or_default();
+    let name = server_name(question).unwrap_or_default();
     let listener = bind.listener(name).ok_or_else(|| format!("no listener takes the server name {name:?}"))?;
     Ok(Some(TlsListener::of(listener)))
 }
@@ -240,13 +241,13 @@ fn carried<'s>(snapshot: &'s Snapshot, binds: &[&'s Bind], host: &str) -> Option
 fn of_connections(
     snapshot: &Snapshot,
     (findings, not_serving): (&[Finding], &NotServing),
-    asked: &ExplainRequest,
+    question: &ExplainRequest,
     found: &connections::Passthrough<'_>,
 ) -> Explanation {
     let (lost, concerning) = found.concerned(findings);
     Explanation {
-        url: asked.url.clone(),
-        method: asked.method().to_owned(),
+        url: question.url.clone(),
+        method: question.method().to_owned(),
         generation: snapshot.generation().0,
         listener: found.listener.name.to_string(),
         gateway: found.listener.origin.clone(),
@@ -265,7 +266,7 @@ fn of_connections(
         findings: concerning,
         held: not_serving.held.clone(),
         waits: not_serving.waits.iter().find(|wait| found.waits(wait, snapshot)).cloned(),
-        connections: Some(found.view(snapshot, asked.protocol == BindProtocol::Udp)),
+        connections: Some(found.view(snapshot, question.protocol == BindProtocol::Udp)),
         answer: None,
     }
 }
@@ -281,14 +282,15 @@ impl Explanation {
 /// The binds that a URL may mean. Of an address that we listen on: those with its port. Otherwise those of its scheme
 /// with its port, also if a Gateway's Service maps the port to them. If there are none, for a request: the binds of the
 /// shared table, because load balancers change ports; else all of the scheme.
-fn candidates<'s>(snapshot: &'s Snapshot, asked: &ExplainRequest) -> Vec<&'s Bind> {
-    let port = asked.port();
-    let of_scheme: Vec<&Bind> = snapshot.binds().iter().filter(|bind| bind.key.protocol == asked.protocol).collect();
-    let own = named(&asked.server_name).filter(|ip| snapshot.binds().iter().any(|bind| bind.key.address.ip() == *ip));
+fn candidates<'s>(snapshot: &'s Snapshot, question: &ExplainRequest) -> Vec<&'s Bind> {
+    let port = question.port();
+    let of_scheme: Vec<&Bind> = snapshot.binds().iter().filter(|bind| bind.key.protocol == question.protocol).collect();
+    let own =
+        named(&question.server_name).filter(|ip| snapshot.binds().iter().any(|bind| bind.key.address.ip() == *ip));
     if let Some(ip) = own {
         let takes = |bind: &&&Bind| {
             let at = bind.key.address;
-            (at.ip() == ip || at.ip().is_unspecified()) && Some(at.port()) == asked.port_or_default()
+            (at.ip() == ip || at.ip().is_unspecified()) && Some(at.port()) == question.port_or_default()
         };
         return of_scheme.iter().filter(takes).copied().collect();
     }
@@ -297,7 +299,7 @@ fn candidates<'s>(snapshot: &'s Snapshot, asked: &ExplainRequest) -> Vec<&'s Bin
         Some(bind.key.address.port()) == port || by_service()
     };
     let with_port: Vec<&Bind> = of_scheme.iter().filter(has_port).copied().collect();
-    if !with_port.is_empty() || matches!(asked.protocol, BindProtocol::Tcp | BindProtocol::Udp) {
+    if !with_port.is_empty() || matches!(question.protocol, BindProtocol::Tcp | BindProtocol::Udp) {
         return with_port;
     }
     let of_gateways = |bind: &&&Bind| bind.listeners.iter().all(|listener| !listener.table.is_shared());
@@ -343,18 +345,23 @@ fn served(snapshot: &Snapshot, route: &Arc<Route>) -> Served {
 }
 
 /// The status of the local reply to a client from an allowed address.
-fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &ExplainRequest, listener: &Listener) -> Option<u16> {
+fn answer(
+    snapshot: &Snapshot,
+    route: Option<&Arc<Route>>,
+    question: &ExplainRequest,
+    listener: &Listener,
+) -> Option<u16> {
     let Some(route) = route else { return Some(404) };
     let has_endpoint = |target: &Target| snapshot.backend_of(target).is_some_and(|it| !it.endpoints.is_empty());
     // A client from an allowed address.
-    let secure = asked.protocol == BindProtocol::Https;
+    let secure = question.protocol == BindProtocol::Https;
     let attributes =
-        RequestAttributes { address: None, secure, listener: &listener.name, body_bytes: asked.body_bytes() };
+        RequestAttributes { address: None, secure, listener: &listener.name, body_bytes: question.body_bytes() };
     let effective = snapshot.effective(route);
     let mut from = 0;
     loop {
         let leads_somewhere = |route: &Route| route.action.targets().any(|target| has_endpoint(target));
-        let decision = if Cors::answering(route, || None, asked).is_some() {
+        let decision = if Cors::answering(route, || None, question).is_some() {
             let Some(stop) = stops_preflight(route, from, &effective, &attributes, leads_somewhere) else {
                 return Some(200);
             };
@@ -368,7 +375,7 @@ fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &ExplainReques
                 from = index + 1;
                 continue;
             }
-            Decision::Forward => shared(route, asked, has_endpoint),
+            Decision::Forward => shared(route, question, has_endpoint),
             Decision::Refused(refusal) => Some(refusal.status()),
             Decision::ToTls(status) => Some(status),
             Decision::Redirected(redirect) => Some(redirect.status),
@@ -378,9 +385,9 @@ fn answer(snapshot: &Snapshot, route: Option<&Arc<Route>>, asked: &ExplainReques
 }
 
 /// The status of the local reply, if every share that gets requests has the same one.
-fn shared(route: &Route, asked: &ExplainRequest, has_endpoint: impl Fn(&Target) -> bool) -> Option<u16> {
+fn shared(route: &Route, question: &ExplainRequest, has_endpoint: impl Fn(&Target) -> bool) -> Option<u16> {
     let status = |share| {
-        if Cors::answering(route, || Some(share), asked).is_some() {
+        if Cors::answering(route, || Some(share), question).is_some() {
             return Some(200);
         }
         // As if the authorisation service of the share allowed the request.

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn lite_caches_what_an_edge_reads() {
+    fn lite_caches_the_kinds_that_an_edge_reads() {
         let names = |kinds: Vec<CachedKind>| kinds.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         let usual =
             "services endpointslices.discovery.k8s.io ingresses.networking.k8s.io ingressclasses.networking.k8s.io";

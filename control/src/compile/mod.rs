@@ -256,8 +256,8 @@ impl Compiled {
     }
 
     /// A Service may have been deleted and created again while the routes that lead to it waited.
-    fn compile_unknown(&self, leads: &BTreeSet<BackendKey>, pass: &mut Pass<'_>) {
-        let unknown = leads.iter().filter(|key| !self.parts.backends.contains_key(*key));
+    fn compile_unknown(&self, backends: &BTreeSet<BackendKey>, pass: &mut Pass<'_>) {
+        let unknown = backends.iter().filter(|key| !self.parts.backends.contains_key(*key));
         pass.further.extend(unknown.map(|key| Unit::Service(key.service.clone())));
     }
 

@@ -89,28 +89,28 @@ impl EventCorrelator {
         &mut self,
         object: &ObjectRef,
         uid: Option<Uid>,
-        notices: &'n [EventRecord],
+        records: &'n [EventRecord],
         now: Instant,
     ) -> NextWrite<'n> {
         let full = self.objects.len() >= OBJECTS_MAX;
         let history = match self.objects.entry(object.clone()) {
             Entry::Occupied(history) => history.into_mut(),
-            Entry::Vacant(_) if notices.is_empty() => return NextWrite::Rest(None),
+            Entry::Vacant(_) if records.is_empty() => return NextWrite::Rest(None),
             Entry::Vacant(_) if full => return NextWrite::Full,
             Entry::Vacant(vacant) => vacant.insert(EventHistory { uid, events: Vec::new(), even_at: now, failures: 0 }),
         };
-        history.look(uid, notices, now);
+        history.look(uid, records, now);
         let forbidden = self.forbidden.get(namespace(object)).map(|forbidden| forbidden.until);
-        if let Some(until) = forbidden.filter(|until| now < *until && !notices.is_empty()) {
+        if let Some(until) = forbidden.filter(|until| now < *until && !records.is_empty()) {
             return NextWrite::Rest(Some(until));
         }
         let (news, news_at) =
-            (history.first(notices, |event| event.is_none_or(|event| event.again)), history.news_at(now));
+            (history.first(records, |event| event.is_none_or(|event| event.again)), history.news_at(now));
         let news_wait = news.is_some().then_some(news_at);
         if let Some(news) = news.filter(|_| news_at <= now) {
             return news;
         }
-        if let Some(due) = history.first(notices, |event| event.is_some_and(|event| event.at + RENEW <= now)) {
+        if let Some(due) = history.first(records, |event| event.is_some_and(|event| event.at + RENEW <= now)) {
             return due;
         }
         let renewals = history.events.iter().filter(|event| event.present).map(|event| event.at + RENEW);
@@ -128,23 +128,23 @@ impl EventCorrelator {
 
     /// Records that an Event was written or skipped; the next write is due as for a standing finding. `count` is its
     /// count, if known.
-    pub(super) fn recorded(&mut self, object: &ObjectRef, notice: u64, count: Option<i32>, now: Instant) {
+    pub(super) fn recorded(&mut self, object: &ObjectRef, record: u64, count: Option<i32>, now: Instant) {
         self.forbidden.remove(namespace(object));
         let Some(history) = self.objects.get_mut(object) else { return };
         let before =
-            history.events.iter().position(|event| event.id == notice).map(|index| history.events.remove(index));
+            history.events.iter().position(|event| event.id == record).map(|index| history.events.remove(index));
         if before.is_none_or(|event| event.again) {
             history.even_at = history.even_at.max(now) + REFILL;
         }
         let count = count.or(before.and_then(|event| event.count));
-        history.events.push(Event { id: notice, count, at: now, present: true, again: false });
+        history.events.push(Event { id: record, count, at: now, present: true, again: false });
         history.failures = 0;
     }
 
     /// The Event no longer exists.
-    pub(super) fn vanished(&mut self, object: &ObjectRef, notice: u64) {
+    pub(super) fn vanished(&mut self, object: &ObjectRef, record: u64) {
         if let Some(history) = self.objects.get_mut(object) {
-            history.events.retain(|event| event.id != notice);
+            history.events.retain(|event| event.id != record);
         }
     }
 
@@ -168,13 +168,13 @@ impl EventCorrelator {
 
 impl EventHistory {
     /// Updates the findings that stand. Events about an earlier object of the same name do not apply to this one.
-    fn look(&mut self, uid: Option<Uid>, notices: &[EventRecord], now: Instant) {
+    fn look(&mut self, uid: Option<Uid>, records: &[EventRecord], now: Instant) {
         if uid.is_some() && self.uid != uid {
             self.uid = uid;
             self.events.clear();
         }
         for event in &mut self.events {
-            let present = notices.iter().any(|notice| notice.id == event.id);
+            let present = records.iter().any(|record| record.id == event.id);
             event.again |= present && !event.present;
             event.present = present;
         }
@@ -182,10 +182,10 @@ impl EventHistory {
     }
 
     /// The write for the first record that is due, judged by its Event, if it has one.
-    fn first<'n>(&self, notices: &'n [EventRecord], due: impl Fn(Option<&Event>) -> bool) -> Option<NextWrite<'n>> {
-        notices.iter().find_map(|notice| {
-            let event = self.events.iter().find(|event| event.id == notice.id);
-            due(event).then(|| event.map_or(NextWrite::Create(notice), |event| NextWrite::Renew(notice, event.count)))
+    fn first<'n>(&self, records: &'n [EventRecord], due: impl Fn(Option<&Event>) -> bool) -> Option<NextWrite<'n>> {
+        records.iter().find_map(|record| {
+            let event = self.events.iter().find(|event| event.id == record.id);
+            due(event).then(|| event.map_or(NextWrite::Create(record), |event| NextWrite::Renew(record, event.count)))
         })
     }
 

@@ -69,8 +69,8 @@ pub(super) fn namespace(object: &ObjectRef) -> &str {
     if object.name.namespace.is_empty() { NAMESPACE } else { &object.name.namespace }
 }
 
-fn name(object: &ObjectRef, notice: &EventRecord) -> String {
-    let end = format!(".{:016x}", notice.id);
+fn name(object: &ObjectRef, record: &EventRecord) -> String {
+    let end = format!(".{:016x}", record.id);
     let name = &object.name.name;
     let begin = &name[..name.floor_char_boundary(NAME_BYTES_MAX - end.len())];
     // A label of a DNS name ends with a letter or a digit.
@@ -82,15 +82,15 @@ fn collection(object: &ObjectRef) -> Request {
 }
 
 /// Creates the Event of a record, reported by `by` at this time.
-pub(super) fn create(object: &ObjectRef, uid: Uid, notice: &EventRecord, by: &str, at: Timestamp) -> Prepared {
+pub(super) fn create(object: &ObjectRef, uid: Uid, record: &EventRecord, by: &str, at: Timestamp) -> Prepared {
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    let event = serde_json::to_vec(&event(object, uid, notice, by, at)).map_err(request::Error::SerializeBody)?;
+    let event = serde_json::to_vec(&event(object, uid, record, by, at)).map_err(request::Error::SerializeBody)?;
     collection(object).create(&params, event)
 }
 
 /// Reads the count of a record's Event with a patch that changes nothing: the permission to patch suffices.
-pub(super) fn ask(object: &ObjectRef, notice: &EventRecord) -> Prepared {
-    patch(object, notice, json!({}))
+pub(super) fn read_count(object: &ObjectRef, record: &EventRecord) -> Prepared {
+    patch(object, record, json!({}))
 }
 
 /// The number of times that an Event was reported.
@@ -99,17 +99,17 @@ pub(super) fn count(event: &Event) -> i32 {
 }
 
 /// Renews the Event of a record with this count, which is at least 2.
-pub(super) fn renew(object: &ObjectRef, notice: &EventRecord, count: i32, at: Timestamp) -> Prepared {
+pub(super) fn renew(object: &ObjectRef, record: &EventRecord, count: i32, at: Timestamp) -> Prepared {
     let series = EventSeries { count, last_observed_time: MicroTime(at) };
-    patch(object, notice, json!({"series": series}))
+    patch(object, record, json!({"series": series}))
 }
 
-fn patch(object: &ObjectRef, notice: &EventRecord, body: Value) -> Prepared {
+fn patch(object: &ObjectRef, record: &EventRecord, body: Value) -> Prepared {
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    collection(object).patch(&name(object, notice), &params, &Patch::Merge(body))
+    collection(object).patch(&name(object, record), &params, &Patch::Merge(body))
 }
 
-fn event(object: &ObjectRef, uid: Uid, notice: &EventRecord, by: &str, at: Timestamp) -> Event {
+fn event(object: &ObjectRef, uid: Uid, record: &EventRecord, by: &str, at: Timestamp) -> Event {
     let text = |text: &str| Some(text.to_owned());
     let api_version = match object.kind.group() {
         "" => "v1".to_owned(),
@@ -118,15 +118,15 @@ fn event(object: &ObjectRef, uid: Uid, notice: &EventRecord, by: &str, at: Times
     let of = &object.name;
     Event {
         metadata: ObjectMeta {
-            name: Some(name(object, notice)),
+            name: Some(name(object, record)),
             namespace: text(namespace(object)),
             ..ObjectMeta::default()
         },
         event_time: Some(MicroTime(at)),
-        type_: text(notice.kind),
-        reason: text(notice.reason),
+        type_: text(record.kind),
+        reason: text(record.reason),
         action: text(ACTION),
-        note: Some(notice.note.clone()),
+        note: Some(record.note.clone()),
         regarding: Some(ObjectReference {
             api_version: Some(api_version),
             kind: text(object.kind.as_str()),
@@ -171,9 +171,9 @@ mod tests {
     #[test]
     fn an_event_has_the_fields_that_kubectl_reads() {
         let object = object(Kind::Ingress, "shop", "web");
-        let notice = EventRecord::of(uid(), &missing(&object, "spec.rules[0]", "shop/cart"));
+        let record = EventRecord::of(uid(), &missing(&object, "spec.rules[0]", "shop/cart"));
         let at: Timestamp = "2026-11-21T03:12:04.733123Z".parse().unwrap();
-        let (method, uri, event) = body(create(&object, uid(), &notice, "edge-0_1", at));
+        let (method, uri, event) = body(create(&object, uid(), &record, "edge-0_1", at));
         assert_eq!((&*method, &*uri), ("POST", "/apis/events.k8s.io/v1/namespaces/shop/events?&fieldManager=tidegate"));
         let want = json!({
             "apiVersion": "events.k8s.io/v1", "kind": "Event",
@@ -185,11 +185,11 @@ mod tests {
         });
         assert_eq!(event, want);
 
-        let (method, uri, patch) = body(renew(&object, &notice, 2, at));
+        let (method, uri, patch) = body(renew(&object, &record, 2, at));
         let path = "/apis/events.k8s.io/v1/namespaces/shop/events/web.b238356f017b02fc?&fieldManager=tidegate";
         assert_eq!((&*method, &*uri), ("PATCH", path));
         assert_eq!(patch, json!({"series": {"count": 2, "lastObservedTime": "2026-11-21T03:12:04.733123Z"}}));
-        assert_eq!(body(ask(&object, &notice)), (method, uri, json!({})));
+        assert_eq!(body(read_count(&object, &record)), (method, uri, json!({})));
     }
 
     /// Compares the namespace of the Event about an object, and its name without the last 16 digits.
@@ -238,12 +238,12 @@ mod tests {
         let object = object(Kind::Ingress, "shop", "web");
         // Each value is cut to its own limit in characters; the note has one in bytes.
         for fill in ["ü", "日", "𝄞"] {
-            let notice = EventRecord::of(uid(), &missing(&object, &fill.repeat(2000), &fill.repeat(2000)));
-            assert!((1020..=1024).contains(&notice.note.len()) && notice.note.ends_with('…'), "{}", notice.note.len());
+            let record = EventRecord::of(uid(), &missing(&object, &fill.repeat(2000), &fill.repeat(2000)));
+            assert!((1020..=1024).contains(&record.note.len()) && record.note.ends_with('…'), "{}", record.note.len());
         }
-        let notice = EventRecord::of(uid(), &missing(&object, "\u{1b}[2J", "a"));
-        assert!(notice.note.starts_with("\\u{1b}[2J: Service a"), "{}", notice.note);
-        let event = event(&object, uid(), &notice, &"ü".repeat(100), Timestamp::UNIX_EPOCH);
+        let record = EventRecord::of(uid(), &missing(&object, "\u{1b}[2J", "a"));
+        assert!(record.note.starts_with("\\u{1b}[2J: Service a"), "{}", record.note);
+        let event = event(&object, uid(), &record, &"ü".repeat(100), Timestamp::UNIX_EPOCH);
         assert_eq!(event.reporting_instance.unwrap().len(), 128);
     }
 

@@ -60,11 +60,11 @@ impl Reporter {
         let Some(ObjectFindings { uid, findings }) = self.view.findings_to_report(object.clone()).await else {
             return NextCheck::Rest(Some(UNKNOWN));
         };
-        let notices: Vec<EventRecord> =
+        let records: Vec<EventRecord> =
             findings.iter().filter_map(|finding| Some(EventRecord::of(uid?, finding))).collect();
         loop {
             let now = clock::now();
-            let (notice, made, written) = match correlator.next(object, uid, &notices, now) {
+            let (record, made, written) = match correlator.next(object, uid, &records, now) {
                 NextWrite::Rest(until) => {
                     return NextCheck::Rest(until.map(|until| until.saturating_duration_since(now)));
                 }
@@ -72,8 +72,8 @@ impl Reporter {
                     self.metrics.dropped.inc();
                     return NextCheck::Rest(None);
                 }
-                NextWrite::Create(notice) => (notice, true, self.create_event(lead, object, uid, notice).await),
-                NextWrite::Renew(notice, count) => (notice, false, self.renew_event(lead, object, notice, count).await),
+                NextWrite::Create(record) => (record, true, self.create_event(lead, object, uid, record).await),
+                NextWrite::Renew(record, count) => (record, false, self.renew_event(lead, object, record, count).await),
             };
             self.metrics.events.with_label_values(&[outcome(&written)]).inc();
             let now = clock::now();
@@ -84,18 +84,18 @@ impl Reporter {
                 | NotWritten::Failed(_)),
             ) = &written
             {
-                self.untold.again("an Event could not be written", object, refusal);
+                self.unwritten_events.again("an Event could not be written", object, refusal);
             }
             match written {
                 Ok(count) => {
-                    self.untold.over();
-                    correlator.recorded(object, notice.id, Some(count), now);
+                    self.unwritten_events.over();
+                    correlator.recorded(object, record.id, Some(count), now);
                 }
-                Err(NotWritten::Gone) if !made => correlator.vanished(object, notice.id),
+                Err(NotWritten::Gone) if !made => correlator.vanished(object, record.id),
                 // The namespace is terminating, and the object with it; or the Event exists; or it will never be
                 // accepted.
                 Err(NotWritten::Gone | NotWritten::Exists | NotWritten::Refused(_)) => {
-                    correlator.recorded(object, notice.id, None, now);
+                    correlator.recorded(object, record.id, None, now);
                 }
                 Err(NotWritten::Forbidden(_)) => correlator.forbid(object, now),
                 Err(NotWritten::Throttled(time)) => {
@@ -108,7 +108,7 @@ impl Reporter {
                 }
                 Err(NotWritten::Conflict | NotWritten::Failed(_)) => {
                     self.metrics.dropped.inc();
-                    correlator.recorded(object, notice.id, None, now);
+                    correlator.recorded(object, record.id, None, now);
                 }
             }
             sleep(PAUSE).await;
@@ -120,11 +120,11 @@ impl Reporter {
         lead: &Leadership,
         object: &ObjectRef,
         uid: Option<Uid>,
-        notice: &EventRecord,
+        record: &EventRecord,
     ) -> Result<i32, NotWritten> {
         // Records only exist for objects with a uid.
         let uid = uid.ok_or(NotWritten::Gone)?;
-        let event = event::create(object, uid, notice, &self.identity, wall());
+        let event = event::create(object, uid, record, &self.identity, wall());
         self.send::<IgnoredAny>(lead, event).await.map(|IgnoredAny| 1)
     }
 
@@ -132,15 +132,15 @@ impl Reporter {
         &self,
         lead: &Leadership,
         object: &ObjectRef,
-        notice: &EventRecord,
+        record: &EventRecord,
         count: Option<i32>,
     ) -> Result<i32, NotWritten> {
         let known = match count {
             Some(count) => count,
-            None => event::count(&self.send::<Event>(lead, event::ask(object, notice)).await?),
+            None => event::count(&self.send::<Event>(lead, event::read_count(object, record)).await?),
         };
         let count = known.max(1).saturating_add(1);
-        let renewed = event::renew(object, notice, count, wall());
+        let renewed = event::renew(object, record, count, wall());
         self.send::<IgnoredAny>(lead, renewed).await.map(|IgnoredAny| count)
     }
 }

@@ -142,7 +142,7 @@ pub struct Reporter {
     /// Failed writes of status.
     unwritten: LogFirstFailure,
     /// Failed writes of Events.
-    untold: LogFirstFailure,
+    unwritten_events: LogFirstFailure,
     /// Failed writes of Gateways' infrastructure.
     unwritten_infrastructure: LogFirstFailure,
     retry_after: RetryAfterGate,
@@ -169,7 +169,7 @@ impl Reporter {
         registry: &Registry,
     ) -> Result<Self, prometheus::Error> {
         let (timing, metrics) = (ElectionTiming::default(), ReportMetrics::register(registry)?);
-        let ([unwritten, untold, unwritten_infrastructure], retry_after) =
+        let ([unwritten, unwritten_events, unwritten_infrastructure], retry_after) =
             <([LogFirstFailure; 3], RetryAfterGate)>::default();
         Ok(Self {
             view,
@@ -179,7 +179,7 @@ impl Reporter {
             timing,
             metrics,
             unwritten,
-            untold,
+            unwritten_events,
             unwritten_infrastructure,
             retry_after,
         })
@@ -279,8 +279,8 @@ impl Reporter {
                 (written.map(|IgnoredAny| ()), PAUSE)
             }
             Desired::Status { controller, generation, status, only_in_place_of_ours } => {
-                let said_by = (&*controller, generation);
-                let mut written = self.write_conditions(&item, said_by, (&status, only_in_place_of_ours), lead).await;
+                let author = (&*controller, generation);
+                let mut written = self.write_conditions(&item, author, (&status, only_in_place_of_ours), lead).await;
                 if let (Ok(()), Some(in_use)) = (&written, status.in_use) {
                     written = self.hold_class(&item, in_use, lead).await;
                 }
@@ -313,7 +313,7 @@ impl Reporter {
     async fn write_conditions(
         &self,
         object: &ObjectRef,
-        said_by: (&str, i64),
+        author: (&str, i64),
         (own, only_in_place_of_ours): (&OwnStatus, bool),
         lead: &Leadership,
     ) -> Result<(), NotWritten> {
@@ -326,7 +326,7 @@ impl Reporter {
                 return Ok(());
             }
             let now = Timestamp::try_from(clock::wall()).unwrap_or(Timestamp::UNIX_EPOCH);
-            let Some(status) = current.merged(object, said_by, own, now) else { return Ok(()) };
+            let Some(status) = current.merged(object, author, own, now) else { return Ok(()) };
             let patch = conditions::patch(object, &current.resource_version, status);
             match self.send::<IgnoredAny>(lead, patch).await {
                 Ok(IgnoredAny) => return Ok(()),

@@ -204,7 +204,7 @@ fn a_list_without_the_definition_must_be_confirmed() {
 }
 
 #[test]
-fn a_periodic_list_finds_what_the_watch_missed() {
+fn a_periodic_list_finds_changes_that_the_watch_missed() {
     let silent = || Answer::steps(vec![Step::Pause(MS(300))]);
     let there = |version| defined(version, &[ours(4, "v1")]);
     let moved = defined(9, &[ours(8, "-v1 v2")]);

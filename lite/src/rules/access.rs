@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_name_what_they_allow() {
+    fn rules_name_verbs_and_resources() {
         let role = |rule: Value| json!({"rules": [rule]});
         let both = json!({"verbs": ["get"], "apiGroups": [""], "nonResourceURLs": ["/x"]});
         let message = "rules[0].nonResourceURLs: Invalid value: [\"/x\"]: rules cannot apply to both regular resources and non-resource URLs";

@@ -338,13 +338,13 @@ async fn http2(mut conn: Box<ClientIo>, traffic: &Traffic, shutdown: &Shutdown) 
     }
     let (sender, receiver) = watch::channel(false);
     let mut closed = shutdown.closed.clone();
-    let telling = async {
+    let goaway = async {
         drop(timeout(HTTP2_WELCOME, closed.wait_for(|closed| *closed)).await);
         sender.send_replace(true);
         pending().await
     };
     tokio::select! {
         () = traffic.streams.serve(conn, &receiver) => {}
-        () = telling => {}
+        () = goaway => {}
     }
 }

@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_accepted_socket_inherits_what_was_set_on_the_listening_one() {
+    async fn an_accepted_socket_inherits_the_options_of_the_listening_one() {
         let listener = TcpListener::from_std(socket(([127, 0, 0, 1], 0).into()).unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
         let _client = tokio::net::TcpStream::connect(address).await.unwrap();

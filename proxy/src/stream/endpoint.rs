@@ -124,7 +124,7 @@ mod tests {
 
     /// The bytes of the examples in sections 2.1 and 2.2 of the protocol's document.
     #[test]
-    fn headers_say_who_the_client_is() {
+    fn headers_name_the_client() {
         let v4 = ["192.0.2.1:56324", "192.0.2.9:443"];
         check(ProxyHeader::V1, v4, b"PROXY TCP4 192.0.2.1 192.0.2.9 56324 443\r\n");
         let v6 = ["[2001:db8::1]:56324", "[2001:db8::9]:443"];

@@ -33,7 +33,7 @@ async fn told(stage: &Stage, name: &str, count: Option<u64>) -> Value {
     events(stage, name).await.remove(0)
 }
 
-pub(crate) async fn an_owner_is_told_once(stage: &mut Stage) {
+pub(crate) async fn an_owner_gets_one_event(stage: &mut Stage) {
     stage.app("owner").await;
     let (path, host) = (ingress("owner"), "owner.test");
     let leads_to = |port| json!({"spec": {"rules": [rule(host, port)]}});

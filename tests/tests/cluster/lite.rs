@@ -190,7 +190,7 @@ fn names(list: &Value) -> Vec<&str> {
     list["items"].as_array().into_iter().flatten().filter_map(|item| item["metadata"]["name"].as_str()).collect()
 }
 
-pub(crate) async fn it_answers_as_the_real_one(stage: &mut Stage) {
+pub(crate) async fn answers_equal_those_of_a_real_api_server(stage: &mut Stage) {
     // Its edge would write the status of an Ingress between two requests.
     let dev = Dev::with(&[], &["--status=off"]).await;
     let mut real = Asked::new(stage.cluster.api.clone());

@@ -17,7 +17,7 @@ mod rights;
 mod served;
 mod size;
 mod stage;
-mod told;
+mod events;
 mod typed;
 
 use std::process::ExitCode;
@@ -42,18 +42,18 @@ fn main() -> ExitCode {
         objects::a_class_changes,
         objects::a_certificate_is_rotated,
         objects::a_namespace_goes,
-        told::an_owner_is_told_once,
-        told::an_event_about_a_class_goes_to_default,
+        events::an_owner_gets_one_event,
+        events::an_event_about_a_class_goes_to_default,
         definitions::a_kind_comes_and_goes,
         faults::its_token_is_replaced,
         faults::the_api_server_crashes,
         faults::missed_changes_are_listed,
         outage::an_edge_goes_on_alone,
         served::kubectl_watches_on_over_a_compaction_and_a_crash,
-        lite::it_answers_as_the_real_one,
-        typed::it_prints_as_the_real_one,
+        lite::answers_equal_those_of_a_real_api_server,
+        typed::printed_objects_equal_those_of_a_real_api_server,
         rights::a_role_in_a_namespace_is_enough_for_that,
-        rights::secrets_by_name_are_got_and_no_more,
+        rights::secrets_by_name_need_no_other_right,
         deis::its_roles_are_enough_for_applications,
         rights::the_role_matches_the_requests,
     ];

@@ -197,7 +197,7 @@ async fn kustomized(stage: &Stage) -> String {
 }
 
 /// An edge deployed with the component can get Secrets by name and nothing more.
-pub(crate) async fn secrets_by_name_are_got_and_no_more(stage: &mut Stage) {
+pub(crate) async fn secrets_by_name_need_no_other_right(stage: &mut Stage) {
     let text = kustomized(stage).await;
     stage.cluster.kubectl.fed(&["apply", "--dry-run=server", "-f", "-"], &text).await;
     let objects: Vec<Value> =

@@ -155,7 +155,7 @@ fn forms() -> Vec<(Regex, &'static str)> {
     .into()
 }
 
-pub(crate) async fn it_prints_as_the_real_one(stage: &mut Stage) {
+pub(crate) async fn printed_objects_equal_those_of_a_real_api_server(stage: &mut Stage) {
     // Its edge would write the status of an Ingress between two commands.
     let dev = Dev::with(&[], &["--status=off"]).await;
     let kubectl = |config: &Path| Typed::new(Kubectl::for_config(config).expect("kubectl, which was there before"));

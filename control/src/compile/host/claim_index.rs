@@ -44,7 +44,7 @@ pub(crate) struct ClaimIndex {
     /// The claims in effect with certificates.
     certified: BTreeSet<AgedClaim>,
     /// The number of serving routes to each Service port.
-    leads: BTreeMap<BackendKey, usize>,
+    routes_to: BTreeMap<BackendKey, usize>,
 }
 
 /// The effect of changed claims on their host.
@@ -181,11 +181,11 @@ impl ClaimIndex {
         claims.iter().filter(|claim| rights.has_effect(claim)).for_each(|claim| sides.add(claim));
         let IndexEntries { contenders, fallbacks, last_resorts, certified } = sides;
         let claims = claims.iter().map(|claim| (claim.object.clone(), Claim::clone(claim))).collect();
-        let mut leads = BTreeMap::new();
+        let mut routes_to = BTreeMap::new();
         for key in routes.all().flat_map(|route| backends(route)) {
-            *leads.entry(key.clone()).or_default() += 1;
+            *routes_to.entry(key.clone()).or_default() += 1;
         }
-        Some(Self { rights, whole_max, claims, contenders, fallbacks, last_resorts, certified, leads })
+        Some(Self { rights, whole_max, claims, contenders, fallbacks, last_resorts, certified, routes_to })
     }
 
     /// The effect of new claims of these objects on the host. `None` if the host must be compiled whole: it may
@@ -307,14 +307,14 @@ impl ClaimIndex {
         }
         let mut sides = [BTreeSet::new(), BTreeSet::new()];
         for (key, [removed, added]) in changed_claims {
-            let was = self.leads.get(key).copied().unwrap_or(0);
+            let was = self.routes_to.get(key).copied().unwrap_or(0);
             let now = (was + added).saturating_sub(removed);
             let [left, new] = &mut sides;
             if now == 0 {
-                self.leads.remove(key);
+                self.routes_to.remove(key);
                 left.extend((was > 0).then(|| key.clone()));
             } else {
-                self.leads.insert(key.clone(), now);
+                self.routes_to.insert(key.clone(), now);
                 new.extend((was == 0).then(|| key.clone()));
             }
         }

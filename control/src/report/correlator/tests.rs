@@ -16,7 +16,7 @@ fn uid(number: u32) -> Option<Uid> {
 }
 
 /// A record for each letter, about the object with that uid.
-fn notices(uid: Option<Uid>, letters: &str) -> Vec<EventRecord> {
+fn records(uid: Option<Uid>, letters: &str) -> Vec<EventRecord> {
     let finding =
         |letter: char| Finding::new(object("a", "a"), letter, Problem::ProcessingFailed { why: String::new() });
     letters.chars().map(|letter| EventRecord::of(uid.unwrap(), &finding(letter))).collect()
@@ -48,17 +48,17 @@ impl Table {
     /// until the findings change.
     #[track_caller]
     fn check(&mut self, stand: &str, want: &str, until: Option<u64>) -> &mut Self {
-        let notices = notices(self.uid, stand);
+        let records = records(self.uid, stand);
         let letter =
-            |notice: &EventRecord| stand.chars().nth(notices.iter().position(|it| it == notice).unwrap()).unwrap();
+            |record: &EventRecord| stand.chars().nth(records.iter().position(|it| it == record).unwrap()).unwrap();
         let mut done = Vec::new();
         let rest = loop {
-            let (id, count, what) = match self.correlator.next(&self.object, self.uid, &notices, self.now) {
-                NextWrite::Create(notice) => (notice.id, Some(1), format!("+{}", letter(notice))),
-                NextWrite::Renew(notice, Some(count)) => {
-                    (notice.id, Some(count + 1), format!("{}{}", letter(notice), count + 1))
+            let (id, count, what) = match self.correlator.next(&self.object, self.uid, &records, self.now) {
+                NextWrite::Create(record) => (record.id, Some(1), format!("+{}", letter(record))),
+                NextWrite::Renew(record, Some(count)) => {
+                    (record.id, Some(count + 1), format!("{}{}", letter(record), count + 1))
                 }
-                NextWrite::Renew(notice, None) => (notice.id, Some(8), format!("{}?", letter(notice))),
+                NextWrite::Renew(record, None) => (record.id, Some(8), format!("{}?", letter(record))),
                 NextWrite::Rest(rest) => break rest,
                 NextWrite::Full => panic!("no room"),
             };
@@ -117,9 +117,9 @@ fn reports_are_rate_limited() {
 #[test]
 fn an_event_of_another_reporter_is_read_before_it_is_continued() {
     let mut table = Table::new();
-    let notice = &notices(table.uid, "a")[0];
-    table.correlator.next(&table.object, table.uid, std::slice::from_ref(notice), table.now);
-    table.correlator.recorded(&table.object, notice.id, None, table.now);
+    let record = &records(table.uid, "a")[0];
+    table.correlator.next(&table.object, table.uid, std::slice::from_ref(record), table.now);
+    table.correlator.recorded(&table.object, record.id, None, table.now);
     table.check("a", "", Some(20 * MINUTE)).at(20 * MINUTE).check("a", "a?", Some(40 * MINUTE));
     table.at(40 * MINUTE).check("a", "a9", Some(60 * MINUTE));
 }
@@ -138,7 +138,7 @@ fn a_recreated_object_starts_new_events() {
 fn a_deleted_event_is_created_again() {
     let mut table = Table::new();
     table.check("a", "+a", Some(20 * MINUTE));
-    let id = notices(table.uid, "a")[0].id;
+    let id = records(table.uid, "a")[0].id;
     table.correlator.vanished(&table.object, id);
     table.at(60).check("a", "+a", Some(21 * MINUTE));
 }
@@ -146,26 +146,26 @@ fn a_deleted_event_is_created_again() {
 #[test]
 fn a_forbidden_namespace_is_not_tried() {
     let mut table = Table::new();
-    let notices = notices(table.uid, "a");
+    let records = records(table.uid, "a");
     let (here, there) = (object("a", "b"), object("b", "a"));
     let (class, default) = (ObjectRef::new(Kind::IngressClass, ObjectName::new("", "a")), object("default", "a"));
     table.correlator.forbid(&table.object, table.now);
     table.correlator.forbid(&class, table.now);
     let until = Some(table.now + FORBIDDEN_FIRST);
     for object in [&table.object, &here, &class, &default] {
-        assert_eq!(table.correlator.next(object, table.uid, &notices, table.now), NextWrite::Rest(until));
+        assert_eq!(table.correlator.next(object, table.uid, &records, table.now), NextWrite::Rest(until));
     }
-    assert_eq!(table.correlator.next(&there, table.uid, &notices, table.now), NextWrite::Create(&notices[0]));
+    assert_eq!(table.correlator.next(&there, table.uid, &records, table.now), NextWrite::Create(&records[0]));
     table.check("", "", None).at(5).check("a", "+a", Some(20 * MINUTE + 5));
 }
 
 #[test]
 fn a_forbidden_namespace_is_retried_with_back_off() {
     let mut table = Table::new();
-    let notices = notices(table.uid, "a");
+    let records = records(table.uid, "a");
     let rest = |table: &mut Table| {
         table.correlator.forbid(&table.object, table.now);
-        let NextWrite::Rest(Some(until)) = table.correlator.next(&table.object, table.uid, &notices, table.now) else {
+        let NextWrite::Rest(Some(until)) = table.correlator.next(&table.object, table.uid, &records, table.now) else {
             panic!("it is tried at once");
         };
         let pause = (until - table.now).as_secs();
@@ -173,7 +173,7 @@ fn a_forbidden_namespace_is_retried_with_back_off() {
         pause
     };
     assert_eq!([(); 9].map(|()| rest(&mut table)), [5, 10, 20, 40, 80, 160, 320, 600, 600]);
-    table.correlator.recorded(&table.object, notices[0].id, Some(1), table.now);
+    table.correlator.recorded(&table.object, records[0].id, Some(1), table.now);
     assert_eq!(rest(&mut table), 5, "what was allowed once is likely to be so again");
     table.now += 2 * FORBIDDEN_FIRST;
     assert_eq!(rest(&mut table), 5);
@@ -182,13 +182,13 @@ fn a_forbidden_namespace_is_retried_with_back_off() {
 #[test]
 fn a_failing_report_is_dropped_after_some_attempts() {
     let mut table = Table::new();
-    let notices = notices(table.uid, "a");
+    let records = records(table.uid, "a");
     let mut tries = || {
-        table.correlator.next(&table.object, table.uid, &notices, table.now);
+        table.correlator.next(&table.object, table.uid, &records, table.now);
         table.correlator.failed(&table.object)
     };
     assert_eq!([(); 5].map(|()| tries()), [true, true, true, true, false]);
-    table.correlator.recorded(&table.object, notices[0].id, None, table.now);
+    table.correlator.recorded(&table.object, records[0].id, None, table.now);
     table.check("a", "", Some(20 * MINUTE));
     assert!(table.correlator.failed(&table.object), "what follows is counted anew");
 }
@@ -196,18 +196,18 @@ fn a_failing_report_is_dropped_after_some_attempts() {
 #[test]
 fn the_number_of_tracked_objects_is_limited() {
     let mut table = Table::new();
-    let (one, notices) = (uid(1), notices(uid(1), "a"));
+    let (one, records) = (uid(1), records(uid(1), "a"));
     let named = |number: usize| object("a", &number.to_string());
     for number in 0..OBJECTS_MAX {
-        assert_eq!(table.correlator.next(&named(number), one, &notices, table.now), NextWrite::Create(&notices[0]));
+        assert_eq!(table.correlator.next(&named(number), one, &records, table.now), NextWrite::Create(&records[0]));
     }
     let further = named(OBJECTS_MAX);
-    assert_eq!(table.correlator.next(&further, one, &notices, table.now), NextWrite::Full);
+    assert_eq!(table.correlator.next(&further, one, &records, table.now), NextWrite::Full);
     assert_eq!(table.correlator.next(&further, one, &[], table.now), NextWrite::Rest(None));
     assert_eq!(
         table.correlator.next(&named(7), one, &[], table.now),
         NextWrite::Rest(None),
         "of which nothing was writes"
     );
-    assert_eq!(table.correlator.next(&further, one, &notices, table.now), NextWrite::Create(&notices[0]));
+    assert_eq!(table.correlator.next(&further, one, &records, table.now), NextWrite::Create(&records[0]));
 }

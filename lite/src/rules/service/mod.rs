@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn another_type_drops_what_it_does_not_have() {
+    fn another_type_drops_the_fields_that_it_lacks() {
         let balancer =
             json!({"spec": {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": [{"port": 80}]}});
         let mut balancer = outcome("Service", balancer, None).unwrap();

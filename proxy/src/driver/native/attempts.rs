@@ -110,7 +110,7 @@ async fn rest<C: Downstream>(client: &mut C, is_whole: bool, until: Instant) -> 
 /// Composes the bytes for the endpoint, once for all attempts, and counts the part of the body that was read before.
 fn compose<H: RequestHead>(
     forwarding: &mut Forwarding,
-    asked: &UpstreamRequest<'_, H>,
+    outgoing: &UpstreamRequest<'_, H>,
     room: &mut RelayBuffers,
     progress: &Progress,
 ) -> Result<(), Reason> {
@@ -119,20 +119,20 @@ fn compose<H: RequestHead>(
         return forwarding.count(progress.bytes_in, is_whole);
     }
     room.edits.clear();
-    forwarding.request_edits(asked.head, &mut room.edits);
+    forwarding.request_edits(outgoing.head, &mut room.edits);
     // From here on only the upload buffer holds the body.
     let held = std::mem::take(&mut room.body_prefix);
     if is_whole || !held.is_empty() {
         // The client got the interim response when its body was held, which may be empty.
         room.edits.remove(EXPECT);
     }
-    write::request(asked.head, &room.edits, asked.coded, room.to_endpoint.end());
+    write::request(outgoing.head, &room.edits, outgoing.coded, room.to_endpoint.end());
     if !held.is_empty() {
         forwarding.body(&held, false)?;
-        write::content(&held, asked.chunked, room.to_endpoint.end());
+        write::content(&held, outgoing.chunked, room.to_endpoint.end());
     }
     // The body was read to its end before anything was sent.
-    if asked.chunked && is_whole {
+    if outgoing.chunked && is_whole {
         room.to_endpoint.end().extend_from_slice(write::LAST_CHUNK);
     }
     forwarding.count(progress.bytes_in - held.len(), is_whole)
@@ -144,9 +144,9 @@ impl<C: Downstream> Transfer<'_, C> {
     pub(super) async fn forward<H: RequestHead>(
         &mut self,
         forwarding: &mut Forwarding,
-        asked: &UpstreamRequest<'_, H>,
+        outgoing: &UpstreamRequest<'_, H>,
     ) -> Option<Instant> {
-        let reason = match self.attempts(forwarding, asked).await {
+        let reason = match self.attempts(forwarding, outgoing).await {
             Ok(at) => return Some(at),
             Err(reason) => reason,
         };
@@ -164,9 +164,9 @@ impl<C: Downstream> Transfer<'_, C> {
         }
         // A request that was read to its end leaves its connection usable, unless another protocol may follow it.
         let (ending, unread) = (self.client.is_ending(), !self.progress.body.is_over());
-        let closes = reply.reason.closes() || asked.closes || ending || unread || forwarding.asks_upgrade();
+        let closes = reply.reason.closes() || outgoing.closes || ending || unread || forwarding.asks_upgrade();
         self.progress.closes |= closes;
-        let rendered = forwarding.exchange().render(&reply, asked.head);
+        let rendered = forwarding.exchange().render(&reply, outgoing.head);
         let given = self.give(&rendered, None, closes).await;
         (given && !closes).then(clock::now)
     }
@@ -175,7 +175,7 @@ impl<C: Downstream> Transfer<'_, C> {
     async fn attempts<H: RequestHead>(
         &mut self,
         forwarding: &mut Forwarding,
-        asked: &UpstreamRequest<'_, H>,
+        outgoing: &UpstreamRequest<'_, H>,
     ) -> Result<Instant, Reason> {
         let Self { client, room, progress, options } = self;
         let mut now = forwarding.began();
@@ -184,7 +184,7 @@ impl<C: Downstream> Transfer<'_, C> {
                 rest(*client, progress.body.is_over(), now + pause).await?;
                 now = clock::now();
             }
-            let attempt = AttemptSettings::of(&forwarding.attempt(now, fastrand::u64(..))?, asked.head, options);
+            let attempt = AttemptSettings::of(&forwarding.attempt(now, fastrand::u64(..))?, outgoing.head, options);
             let pooled = pool::take(&attempt.key);
             let reused = pooled.is_some();
             let mut endpoint = match pooled {
@@ -201,7 +201,7 @@ impl<C: Downstream> Transfer<'_, C> {
                 }
             };
             forwarding.connected(reused, now);
-            compose(forwarding, asked, room, progress)?;
+            compose(forwarding, outgoing, room, progress)?;
             let relay = Relay {
                 client: &mut **client,
                 endpoint: &mut endpoint,
@@ -209,8 +209,8 @@ impl<C: Downstream> Transfer<'_, C> {
                 room,
                 progress,
                 timeouts: attempt.timeouts,
-                asked_by_head: asked.head.method() == "HEAD",
-                chunked_up: asked.chunked,
+                asked_by_head: outgoing.head.method() == "HEAD",
+                chunked_up: outgoing.chunked,
             };
             let carried = relay.run().await;
             if progress.body.is_over() {
@@ -232,15 +232,18 @@ impl<C: Downstream> Transfer<'_, C> {
             };
             if !progress.passed_over {
                 let replayable = room.to_endpoint.is_whole();
-                let stage =
-                    if progress.response_seen { FailureStage::Later } else { asked.stage(reason, reused, replayable) };
+                let stage = if progress.response_seen {
+                    FailureStage::Later
+                } else {
+                    outgoing.stage(reason, reused, replayable)
+                };
                 let reason = forwarding.in_time(reason, now);
                 if !forwarding.broke(reason, stage, now) {
                     return Err(reason);
                 }
             }
             room.again();
-            progress.again(asked.closes);
+            progress.again(outgoing.closes);
         }
     }
 

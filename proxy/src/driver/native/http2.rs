@@ -54,7 +54,7 @@ pub(crate) async fn carry(
     let request = std::mem::replace(session.req_header_mut(), nothing);
     let head = Parsed::new(&request);
     let coded = framing != Framing::None && head.header("content-length").is_none();
-    let asked = UpstreamRequest { head: &head, coded, chunked: coded, closes: false };
+    let outgoing = UpstreamRequest { head: &head, coded, chunked: coded, closes: false };
     let mut stream = Stream::new(session, facts);
     let mut scratch = Scratch::take();
     let mut progress = Progress::new(framing, false);
@@ -64,7 +64,7 @@ pub(crate) async fn carry(
     let over = loop {
         match decided {
             Decided::Asks(pending) => decided = Box::pin(transfer.ask(pending, &head, shared)).await,
-            Decided::Forwards(ref mut forwarding) => break transfer.forward(forwarding, &asked).await,
+            Decided::Forwards(ref mut forwarding) => break transfer.forward(forwarding, &outgoing).await,
             Decided::Reply(ref replied) => {
                 if replied.reply().reason != Reason::ClientGone {
                     transfer.give(&replied.render(&head), Some(replied.exchange()), false).await;

@@ -87,7 +87,7 @@ async fn request(conn: &mut ClientIo, scratch: &mut Scratch, traffic: &Traffic) 
     conn.advance(head.len());
     let mut progress = Progress::new(request.framing, request.closes);
     progress.expects = request.expects;
-    let asked = UpstreamRequest {
+    let outgoing = UpstreamRequest {
         head: &view,
         chunked: request.framing == Framing::Chunked,
         coded: false,
@@ -100,7 +100,7 @@ async fn request(conn: &mut ClientIo, scratch: &mut Scratch, traffic: &Traffic) 
             // Boxed: few requests wait here, and the others should not reserve space for it.
             Decided::Asks(pending) => decided = Box::pin(transfer.ask(pending, &view, &traffic.shared)).await,
             Decided::Forwards(ref mut forwarding) => {
-                let over = transfer.forward(forwarding, &asked).await;
+                let over = transfer.forward(forwarding, &outgoing).await;
                 break (if over.is_none() || progress.closes { Next::Close } else { Next::Again }, over);
             }
             Decided::Reply(ref replied) => {

@@ -138,13 +138,14 @@ impl<C: Downstream> Relay<'_, C> {
         let from = &self.room.from_endpoint;
         // The first scan detects whether it is HTTP; later ones are only made if the bytes can contain the end of a
         // head.
-        let looked = std::mem::replace(&mut self.progress.scan_offset, from.len());
-        let news = &from[looked.saturating_sub(HEAD_END_BYTES - 1).min(from.len())..];
+        let scanned = std::mem::replace(&mut self.progress.scan_offset, from.len());
+        let unscanned = &from[scanned.saturating_sub(HEAD_END_BYTES - 1).min(from.len())..];
         #[cfg(test)]
         {
-            self.room.response.looked_at.1 += news.len();
+            self.room.response.scanned.1 += unscanned.len();
         }
-        let worth = if looked == 0 { !from.is_empty() } else { has_empty_line(news) || from.len() >= HEAD_BYTES_MAX };
+        let worth =
+            if scanned == 0 { !from.is_empty() } else { has_empty_line(unscanned) || from.len() >= HEAD_BYTES_MAX };
         if !worth {
             return Ok(Flow::NeedsUpstreamRead);
         }

@@ -118,7 +118,7 @@ impl Request {
             }
             10 if is("connection") => {
                 seen.connections += 1;
-                header.value.split(|byte| *byte == b',').all(|word| self.hear_option(word.trim_ascii()))
+                header.value.split(|byte| *byte == b',').all(|word| self.record_option(word.trim_ascii()))
             }
             14 if is("content-length") => {
                 seen.framing.content_length(header.value);
@@ -135,7 +135,7 @@ impl Request {
 
     /// Records an option of `Connection`. Returns `true` if a request with it may be taken. Options that name
     /// hop-by-hop headers have no effect, because these are never forwarded.
-    fn hear_option(&mut self, word: &[u8]) -> bool {
+    fn record_option(&mut self, word: &[u8]) -> bool {
         let is = |option: &str| word.eq_ignore_ascii_case(option.as_bytes());
         self.closes |= is("close");
         is("close") || is("keep-alive") || is("upgrade") || is("te") || is("trailer") || is("http2-settings")
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_shows_what_was_sent() {
+    fn a_view_shows_the_sent_head() {
         let head = with("X-One: 1\r\nx-one: 2\r\n");
         let mut request = Request::default();
         assert!(request.read(head.as_bytes()));

@@ -28,9 +28,9 @@ pub(super) struct Response {
     pub(super) is_folded: bool,
     /// The header lines, in order.
     pub(super) fields: Vec<Field>,
-    /// The number of calls of [`Response::read`], and of bytes that were looked at by it or before it.
+    /// The number of calls of [`Response::read`], and of bytes that it scanned or were scanned before it.
     #[cfg(test)]
-    pub(super) looked_at: (usize, usize),
+    pub(super) scanned: (usize, usize),
 }
 
 impl Response {
@@ -39,7 +39,7 @@ impl Response {
     pub(super) fn read(&mut self, bytes: &[u8]) -> Read {
         #[cfg(test)]
         {
-            self.looked_at = (self.looked_at.0 + 1, self.looked_at.1 + bytes.len());
+            self.scanned = (self.scanned.0 + 1, self.scanned.1 + bytes.len());
         }
         if has_empty_lines(bytes) {
             return Read::Malformed;

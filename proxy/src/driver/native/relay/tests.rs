@@ -316,12 +316,12 @@ async fn a_head_in_small_pieces_is_parsed_twice_and_scanned_once() {
         far
     });
     let reading = tokio::spawn(async move { client.read_to_end(&mut Vec::new()).await });
-    let (arrivals, looked_at, before) = (Cell::new(0), Cell::new((0, 0)), Cell::new(0));
+    let (arrivals, scanned, before) = (Cell::new(0), Cell::new((0, 0)), Cell::new(0));
     let look = |relay: &Relay<'_, ClientIo>| {
         arrivals.set(
             arrivals.get() + usize::from(before.replace(relay.progress.scan_offset) != relay.progress.scan_offset),
         );
-        looked_at.set(relay.room.response.looked_at);
+        scanned.set(relay.room.response.scanned);
         sent.notify_one();
     };
     let head = "GET / HTTP/1.1\r\nHost: a.test\r\n\r\n";
@@ -329,7 +329,7 @@ async fn a_head_in_small_pieces_is_parsed_twice_and_scanned_once() {
     drop(conn);
     endpoint.await.unwrap();
     assert!(reading.await.unwrap().unwrap() > whole);
-    let ((reads, bytes), arrivals) = (looked_at.get(), arrivals.get());
+    let ((reads, bytes), arrivals) = (scanned.get(), arrivals.get());
     assert!(arrivals > 500, "only {arrivals} arrivals");
     assert_eq!(reads, 2);
     // A few bytes before each arrival are scanned again, once for each look at it.

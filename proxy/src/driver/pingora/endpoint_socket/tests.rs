@@ -183,7 +183,7 @@ async fn long_response(head: &str) -> Pair {
 }
 
 #[tokio::test]
-async fn little_is_read_ahead_until_what_was_read_passes() {
+async fn little_is_read_ahead_until_earlier_bytes_pass() {
     let mut pair = long_response("HTTP/1.1 200 OK\r\nContent-Length: 65536\r\n\r\n").await;
     let stalled = [AHEAD_BYTES_MAX, PIECE_BYTES_MIN, PIECE_BYTES_MIN, PIECE_BYTES_MIN];
     assert_eq!(read_ahead(&mut pair, 4).await, stalled);
