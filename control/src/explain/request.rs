@@ -178,7 +178,7 @@ mod tests {
         let twice = ["host: a.example", "Host: b.example"];
         check("a.example", None, &twice, Err("a request with two Host headers is answered 400"));
         let many = ["x-a: b"; HEADERS_MAX + 1];
-        check("a.example", None, &many, Err("a request has at most 100 headers here"));
+        check("a.example", None, &many, Err("a request has at most 128 headers here"));
     }
 
     #[test]
