@@ -295,7 +295,7 @@ impl Reconciler {
     /// waits for them like for a list.
     fn first_secrets(&mut self) -> Option<Vec<SecretInterest>> {
         let open = self.listing.comes(|collection| collection.kind != Kind::Secret);
-        if !secrets::by_name(&self.model.options) || !self.secrets.untold() || open {
+        if !secrets::by_name(&self.model.options) || !self.secrets.unreported() || open {
             return None;
         }
         self.secrets.all(&attach_all(&self.model.world, &self.model.options), &self.model.options)

@@ -83,3 +83,135 @@ fn namespaces(name: &Arc<str>, model: &Model) -> BTreeSet<Arc<str>> {
     let services = model.topology.dependents(&Key::of_name(name)).filter(wanted);
     services.map(|service| Arc::clone(&service.name.namespace)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use tidegate_config::model::BackendKey;
+    use tidegate_config::object::ObjectName;
+
+    use super::super::attachment_diff::AttachmentDiff;
+    use super::*;
+    use crate::attachment::Attachment;
+    use crate::options::Options;
+
+    /// An object by its kind, namespace and name, such as `Service shop/db`.
+    fn object(text: &str) -> Option<ObjectRef> {
+        let (kind, name) = text.split_once(' ')?;
+        let (namespace, name) = name.split_once('/')?;
+        let kind = [Kind::Ingress, Kind::Service].into_iter().find(|it| it.as_str() == kind)?;
+        Some(ObjectRef::new(kind, ObjectName::new(namespace, name)))
+    }
+
+    struct Bench {
+        names: ResolvedNames,
+        model: Model,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            Self { names: ResolvedNames::default(), model: Model::new(Options::default()) }
+        }
+
+        /// Replaces the dependencies of an object: other objects and DNS names.
+        fn attach(&mut self, of: &str, links: &[&str]) {
+            let of = object(of).expect("an object");
+            let key = |link: &&str| object(link).map_or_else(|| Key::of_name(&(*link).into()), Key::Object);
+            let mut links: Vec<Key> = links.iter().map(key).collect();
+            links.sort_unstable();
+            let after = Attachment { links: links.into(), ..Attachment::default() };
+            let before = self.model.topology.replace(&of, after.clone()).expect("another attachment");
+            self.names.note(&AttachmentDiff::between(&of, &before, &after).links, &self.model.topology);
+        }
+
+        /// Sets the Service of held routes, if there are any.
+        fn hold(&mut self, service: Option<&str>) {
+            let service = service.and_then(object).map(|it| BackendKey::tcp(it.name, 80));
+            let before = std::mem::replace(&mut self.model.frozen_backends, service.into_iter().collect());
+            for backend in before.union(&self.model.frozen_backends) {
+                let service = ObjectRef::new(Kind::Service, backend.service.clone());
+                self.names.note_use(&service, &self.model.topology);
+            }
+        }
+
+        /// Checks the names, each with the namespaces of its Services; that they are returned only if they have
+        /// changed; and that only names in use keep their addresses. Then every name is looked up.
+        #[track_caller]
+        fn check(&mut self, want: &[&str]) {
+            let before = Arc::clone(&self.names.names);
+            assert!(self.names.stale());
+            let returned = self.names.refresh(&mut self.model);
+            assert!(!self.names.stale());
+            let after = Arc::clone(&self.names.names);
+            let text = |(name, namespaces): (&Arc<str>, &BTreeSet<Arc<str>>)| {
+                format!("{name}: {}", Vec::from_iter(namespaces.iter().map(AsRef::as_ref)).join(" "))
+            };
+            assert_eq!(after.iter().map(text).collect::<Vec<_>>(), want);
+            assert_eq!(returned, (before != after).then(|| Arc::clone(&after)));
+            let kept: Vec<&Arc<str>> = before.keys().filter(|name| self.names.contains(name)).collect();
+            assert_eq!(self.model.world.names.keys().collect::<Vec<_>>(), kept, "names with addresses");
+            for name in after.keys() {
+                self.model.world.resolve(Arc::clone(name), Ok(Box::default()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_is_looked_up_from_the_first_use_of_its_service_to_the_last() {
+        let mut bench = Bench::new();
+        let steps: [(&str, &[&str], &[&str]); 7] = [
+            ("Service shop/db", &["db.example"], &[]),
+            ("Ingress shop/a", &["Service shop/db"], &["db.example: shop"]),
+            ("Ingress shop/b", &["Service shop/db"], &["db.example: shop"]),
+            ("Ingress shop/a", &["Service shop/web"], &["db.example: shop"]),
+            ("Service shop/web", &["web.example"], &["db.example: shop", "web.example: shop"]),
+            ("Ingress shop/b", &[], &["web.example: shop"]),
+            ("Service shop/web", &[], &[]),
+        ];
+        for (of, links, want) in steps {
+            bench.attach(of, links);
+            bench.check(want);
+        }
+    }
+
+    #[test]
+    fn a_name_has_the_namespaces_of_its_used_services() {
+        let mut bench = Bench::new();
+        let steps: [(&str, &[&str], &[&str]); 6] = [
+            ("Service shop/db", &["db.example"], &[]),
+            ("Service test/db", &["db.example"], &[]),
+            ("Ingress shop/a", &["Service shop/db"], &["db.example: shop"]),
+            ("Ingress test/a", &["Service test/db"], &["db.example: shop test"]),
+            ("Service shop/db", &["new.example"], &["db.example: test", "new.example: shop"]),
+            ("Ingress test/a", &[], &["new.example: shop"]),
+        ];
+        for (of, links, want) in steps {
+            bench.attach(of, links);
+            bench.check(want);
+        }
+    }
+
+    #[test]
+    fn held_routes_use_a_service() {
+        let mut bench = Bench::new();
+        bench.attach("Service shop/db", &["db.example"]);
+        bench.check(&[]);
+        bench.hold(Some("Service shop/db"));
+        bench.check(&["db.example: shop"]);
+        bench.hold(None);
+        bench.check(&[]);
+    }
+
+    #[test]
+    fn a_check_of_all_names_finds_unnoticed_changes_and_removes_restored_addresses() {
+        let mut bench = Bench::new();
+        bench.attach("Service shop/db", &["db.example"]);
+        bench.attach("Ingress shop/a", &["Service shop/db"]);
+        bench.names = ResolvedNames::default();
+        bench.model.world.resolve("unused.example".into(), Ok(Box::default()));
+        bench.names.note_all();
+        bench.check(&["db.example: shop"]);
+        bench.model.topology.replace(&object("Ingress shop/a").expect("an object"), Attachment::default());
+        bench.names.note_all();
+        bench.check(&[]);
+    }
+}

@@ -1,6 +1,9 @@
 //! The status of each object: its digest as last observed, the desired status, and the objects whose status may have to
 //! be written. Of the observed status only a hash is kept.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
