@@ -270,7 +270,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn the_intersection_of_patterns_matches_the_names_that_both_match(a in pattern(), b in pattern(), name in name()) {
+        fn the_intersection_matches_the_names_that_both_match(a in pattern(), b in pattern(), name in name()) {
             prop_assert_eq!(a.meet(&b), b.meet(&a));
             let meet = a.meet(&b).is_some_and(|pattern| pattern.matches(&name));
             let expressible = !matches!((&a, &b),
