@@ -9,9 +9,6 @@ use crate::Kubectl;
 /// The path of the control plane's binary for the program inside.
 const CONTROL_PLANE: &str = "TIDEGATE_TESTS_CONTROL_PLANE";
 
-/// The commands that prepare the inside: an empty folder around the one in which pods find their service account.
-const SET_UP: &str = "ip link set lo up && mount -t tmpfs tmpfs /var/run";
-
 /// The network of the pods, 10.244.0.0/16.
 #[derive(Debug, Clone, Copy)]
 pub enum Network {
@@ -26,17 +23,15 @@ impl Network {
     /// The bridge of [`Network::Bridged`].
     pub const BRIDGE: &str = "pods";
 
-    fn set_up(self) -> String {
-        match self {
-            Self::Local => format!("{SET_UP} && ip route add local 10.244.0.0/16 dev lo"),
-            // With an address of its own, the bridge does not take the lowest of its members', which come and go.
-            Self::Bridged => format!(
-                "{SET_UP} && ip link add {0} type bridge && ip link set {0} address 02:00:0a:f4:00:01 up && \
-                 ip addr add 10.244.0.1/16 dev {0} && ip addr add 10.244.0.2/16 dev {0} && \
-                 ip route add local 10.245.0.0/24 dev lo",
-                Self::BRIDGE
-            ),
-        }
+    /// A program in namespaces with this network.
+    fn run(self, program: &Path) -> Command {
+        let name = match self {
+            Self::Local => "local",
+            Self::Bridged => "bridged",
+        };
+        let mut command = Command::new(folder().join("network"));
+        command.arg(name).arg(program);
+        command
     }
 }
 
@@ -81,38 +76,29 @@ pub fn enter(network: Network) -> Entered {
 
 /// The control plane's binary, if everything that the tests need is present.
 fn found(network: Network) -> Result<PathBuf, String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cluster");
-    let built = Command::new(folder.join("build")).arg("--path").stderr(Stdio::null()).output();
+    let built = Command::new(folder().join("build")).arg("--path").stderr(Stdio::null()).output();
     let path = built.ok().filter(|output| output.status.success()).map(|output| output.stdout);
     let path = path.and_then(|text| String::from_utf8(text).ok());
     let path = path.ok_or("the control plane is not built: run tests/cluster/build")?;
     if !Kubectl::is_there() {
         return Err("there is no kubectl".to_owned());
     }
-    let probe =
-        unshare().args(["sh", "-c", &network.set_up()]).output().map_err(|error| format!("unshare: {error}"))?;
+    let probe = network.run(Path::new("true")).output().map_err(|error| format!("tests/cluster/network: {error}"))?;
     if !probe.status.success() {
         return Err(format!("no namespaces can be made: {}", String::from_utf8_lossy(&probe.stderr).trim()));
     }
     Ok(path.trim().into())
 }
 
-fn unshare() -> Command {
-    let mut command = Command::new("unshare");
-    // If the user is not root, a user namespace makes it root of the others.
-    let root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n");
-    if !root {
-        command.args(["--user", "--map-root-user"]);
-    }
-    command.args(["--net", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc"]);
-    command
+/// The folder of the programs that a cluster for tests needs.
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("cluster")
 }
 
 fn again(control_plane: &Path, network: Network) -> Result<Entered, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let mut command = unshare();
-    command.args(["sh", "-c", &format!("{} && exec \"$0\" \"$@\"", network.set_up())]).arg(program);
+    let mut command = network.run(&program);
     command.args(std::env::args_os().skip(1)).env(CONTROL_PLANE, control_plane).env("TMPDIR", folder.path());
     let mut child = command.stdin(Stdio::piped()).spawn().map_err(|error| error.to_string())?;
     // This is held until it has ended: `wait` would close it.
