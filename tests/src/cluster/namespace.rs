@@ -20,7 +20,7 @@ pub enum Network {
 }
 
 impl Network {
-    /// The bridge of [`Network::Bridged`].
+    /// The bridge of [`Network::Bridged`], as `tests/cluster/network` names it.
     pub const BRIDGE: &str = "pods";
 
     /// A program in namespaces with this network.
