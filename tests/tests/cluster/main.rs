@@ -8,6 +8,7 @@
 
 mod definitions;
 mod deis;
+mod events;
 mod faults;
 mod lite;
 mod objects;
@@ -17,7 +18,6 @@ mod rights;
 mod served;
 mod size;
 mod stage;
-mod events;
 mod typed;
 
 use std::process::ExitCode;
