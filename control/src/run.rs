@@ -39,6 +39,7 @@ use crate::order::Order;
 use crate::queue::Meter;
 use crate::reconcile::Reconciler;
 use crate::report_queue::Reports;
+use crate::sources::watched_beside;
 use crate::view::{Question, Readiness, View};
 use cached::CachedFollower;
 pub use cached::{CachedControl, start_cached};
@@ -242,12 +243,10 @@ impl State {
             let name = format!("the informer of {collection}");
             let optional = options.sources.gateway.as_ref().is_some_and(|gateway| gateway.optional);
             let versions = |kind: Kind| kind.versions().iter().map(|version| Arc::from(*version));
-            if collection.kind.is_of_gateway_api() {
+            if collection.kind.is_custom() {
                 let informer = informer.while_served(versions(collection.kind)).optional(optional);
                 tasks.spawn(ending(name, informer.run(stop.clone())));
-            } else if matches!(collection.kind, Kind::Namespace | Kind::ConfigMap) {
-                // Only the Gateway API reads them.
-                let beside = Kind::GatewayClass;
+            } else if let Some(beside) = watched_beside(collection.kind, options) {
                 let informer = informer.while_other_served(beside, versions(beside)).optional(optional);
                 tasks.spawn(ending(name, informer.run(stop.clone())));
             } else {

@@ -4,7 +4,9 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::field::{FindingList, InvalidValue};
 use super::raw_object::RawObject;
+use super::{Projection, Sharing};
 use crate::model::{CaBundle, CertificateFault};
 use crate::object::ObjectName;
 
@@ -23,14 +25,18 @@ struct DataJson<'a> {
     authorities: Option<&'a RawValue>,
 }
 
-/// A ConfigMap without usable certificates makes no finding here, because most have other purposes. The object that
-/// refers to it gets one.
-pub(super) fn project(source: &RawObject<'_>) -> ConfigMap {
-    let data: DataJson<'_> = source.data.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
-    let authorities = data.authorities.map(|raw| {
-        let text: String =
-            serde_json::from_str(raw.get()).map_err(|_| CertificateFault("ca.crt is not a text".to_owned()))?;
-        CaBundle::from_pem(&[text.as_bytes()])
-    });
-    ConfigMap { name: source.name().clone(), authorities }
+impl Sharing for ConfigMap {}
+
+impl Projection for ConfigMap {
+    /// A ConfigMap without usable certificates makes no finding here, because most have other purposes. The object that
+    /// refers to it gets one.
+    fn project(source: &RawObject<'_>, _findings: &mut FindingList) -> Result<Self, InvalidValue> {
+        let data: DataJson<'_> = source.data.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+        let authorities = data.authorities.map(|raw| {
+            let text: String =
+                serde_json::from_str(raw.get()).map_err(|_| CertificateFault("ca.crt is not a text".to_owned()))?;
+            CaBundle::from_pem(&[text.as_bytes()])
+        });
+        Ok(Self { name: source.name().clone(), authorities })
+    }
 }

@@ -4,6 +4,7 @@
 use super::annotations::deis::{self, DeisRouter};
 use super::field::{FindingList, InvalidValue};
 use super::raw_object::RawObject;
+use super::{Projection, Sharing};
 use crate::object::ObjectName;
 
 /// The parts of the Deis router's Deployment that routing reads.
@@ -15,7 +16,11 @@ pub struct Deployment {
     pub router: DeisRouter,
 }
 
-pub(super) fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Deployment, InvalidValue> {
-    let router = deis::of_router(&source.annotations()?, findings);
-    Ok(Deployment { name: source.name().clone(), router })
+impl Sharing for Deployment {}
+
+impl Projection for Deployment {
+    fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Self, InvalidValue> {
+        let router = deis::of_router(&source.annotations()?, findings);
+        Ok(Self { name: source.name().clone(), router })
+    }
 }

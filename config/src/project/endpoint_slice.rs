@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::Projection;
 use super::field::{FindingList, InvalidValue, read_or_default};
 use super::raw_object::RawObject;
 use super::service::{port_number, transport};
@@ -98,22 +99,26 @@ enum Family {
     V6,
 }
 
-pub(super) fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<EndpointSlice, InvalidValue> {
-    let labels: LabelsJson = read_or_default(source.labels, "metadata.labels")?;
-    let ports = read_or_default(source.ports, "ports")?;
-    let ports =
-        findings.entries(ports, PORTS_MAX, "ports").filter_map(|(field, raw)| port(raw, &field, findings)).collect();
-    let address_type: Option<String> = read_or_default(source.address_type, "addressType")?;
-    let endpoints = match family(address_type.as_deref().unwrap_or_default(), findings) {
-        None => Box::default(),
-        Some(family) => {
-            let endpoints =
-                findings.entries(read_or_default(source.endpoints, "endpoints")?, ENDPOINTS_MAX, "endpoints");
-            endpoints.filter_map(|(field, raw)| endpoint(raw, family, &field, findings)).collect()
-        }
-    };
-    let service = labels.service.filter(|service| !service.is_empty()).map(|service| source.name().beside(service));
-    Ok(EndpointSlice { name: source.name().clone(), service, ports, endpoints })
+impl Projection for EndpointSlice {
+    fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Self, InvalidValue> {
+        let labels: LabelsJson = read_or_default(source.labels, "metadata.labels")?;
+        let ports = read_or_default(source.ports, "ports")?;
+        let ports = findings
+            .entries(ports, PORTS_MAX, "ports")
+            .filter_map(|(field, raw)| port(raw, &field, findings))
+            .collect();
+        let address_type: Option<String> = read_or_default(source.address_type, "addressType")?;
+        let endpoints = match family(address_type.as_deref().unwrap_or_default(), findings) {
+            None => Box::default(),
+            Some(family) => {
+                let endpoints =
+                    findings.entries(read_or_default(source.endpoints, "endpoints")?, ENDPOINTS_MAX, "endpoints");
+                endpoints.filter_map(|(field, raw)| endpoint(raw, family, &field, findings)).collect()
+            }
+        };
+        let service = labels.service.filter(|service| !service.is_empty()).map(|service| source.name().beside(service));
+        Ok(Self { name: source.name().clone(), service, ports, endpoints })
+    }
 }
 
 fn family(address_type: &str, findings: &mut FindingList) -> Option<Family> {

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::Projection;
 use super::annotations;
 use super::field::{FindingList, InvalidValue, read, read_or_default, written};
 use super::ingress_rules::{Rule, RulePath, Rules};
 use super::ingress_tls::{self, Tls};
+use super::public_address::{self, PublicAddress};
 use super::raw_object::{Annotations, RawObject, annotation_field, created_s};
 use super::service::port_number;
 use crate::finding::field_name;
@@ -149,34 +151,40 @@ struct PortJson {
     number: Option<i64>,
 }
 
-pub(super) fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Ingress, InvalidValue> {
-    let mut spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
-    let annotations = source.annotations()?;
-    let class = match spec.ingress_class_name.take() {
-        Some(class) => ClassRef::Field(ObjectName::new("", class)),
-        None => class_annotation(&annotations)?,
-    };
-    let has_tls = spec.tls.as_ref().is_some_and(|entries| !entries.is_empty());
-    let effects = annotations::of_ingress(&annotations, source.meta.uid, has_tls, findings);
-    if effects.is_canary {
-        // In ingress-nginx, too, a canary claims no host and brings no certificate.
-        spec = SpecJson::default();
+impl Projection for Ingress {
+    fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Self, InvalidValue> {
+        let mut spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
+        let annotations = source.annotations()?;
+        let class = match spec.ingress_class_name.take() {
+            Some(class) => ClassRef::Field(ObjectName::new("", class)),
+            None => class_annotation(&annotations)?,
+        };
+        let has_tls = spec.tls.as_ref().is_some_and(|entries| !entries.is_empty());
+        let effects = annotations::of_ingress(&annotations, source.meta.uid, has_tls, findings);
+        if effects.is_canary {
+            // In ingress-nginx, too, a canary claims no host and brings no certificate.
+            spec = SpecJson::default();
+        }
+        let mut reader = Reader { object: source.name(), services: BTreeSet::new(), findings };
+        let alone = spec.rules.as_ref().is_none_or(Vec::is_empty);
+        let mut ingress = Ingress {
+            age: Age { created_s: created_s(source.created, reader.findings), name: source.name().clone() },
+            class,
+            default_backend: spec.default_backend.map(|raw| reader.default_backend(raw, alone)),
+            rules: reader.rules(spec.rules),
+            tls: Tls::default(),
+            guards: effects.guards,
+            filters: effects.filters,
+            settings: effects.settings,
+            protocol: effects.protocol,
+        };
+        ingress.tls = ingress_tls::read(source.name(), spec.tls, ingress.hosts(), findings);
+        Ok(ingress)
     }
-    let mut reader = Reader { object: source.name(), services: BTreeSet::new(), findings };
-    let alone = spec.rules.as_ref().is_none_or(Vec::is_empty);
-    let mut ingress = Ingress {
-        age: Age { created_s: created_s(source.created, reader.findings), name: source.name().clone() },
-        class,
-        default_backend: spec.default_backend.map(|raw| reader.default_backend(raw, alone)),
-        rules: reader.rules(spec.rules),
-        tls: Tls::default(),
-        guards: effects.guards,
-        filters: effects.filters,
-        settings: effects.settings,
-        protocol: effects.protocol,
-    };
-    ingress.tls = ingress_tls::read(source.name(), spec.tls, ingress.hosts(), findings);
-    Ok(ingress)
+
+    fn addresses(source: &RawObject<'_>) -> Vec<PublicAddress> {
+        public_address::of_status(source.status).collect()
+    }
 }
 
 impl Ingress {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::field::{InvalidValue, read, read_or_default};
+use super::field::{FindingList, InvalidValue, read, read_or_default};
 use super::raw_object::{RawObject, annotation_field};
+use super::{Projection, Sharing};
 use crate::object::ObjectName;
 
 /// Marks the default class of Ingresses; only the value `true` does.
@@ -28,13 +29,17 @@ struct SpecJson {
     controller: Option<Arc<str>>,
 }
 
-pub(super) fn project(source: &RawObject<'_>) -> Result<IngressClass, InvalidValue> {
-    let spec: SpecJson = read_or_default(source.spec, "spec")?;
-    let mark = source.annotations()?.remove(IS_DEFAULT_CLASS);
-    let mark: Option<String> = mark.map(|raw| read(raw, &annotation_field(IS_DEFAULT_CLASS))).transpose()?;
-    Ok(IngressClass {
-        name: source.name().clone(),
-        controller: spec.controller.unwrap_or_default(),
-        is_default: mark.as_deref() == Some("true"),
-    })
+impl Sharing for IngressClass {}
+
+impl Projection for IngressClass {
+    fn project(source: &RawObject<'_>, _findings: &mut FindingList) -> Result<Self, InvalidValue> {
+        let spec: SpecJson = read_or_default(source.spec, "spec")?;
+        let mark = source.annotations()?.remove(IS_DEFAULT_CLASS);
+        let mark: Option<String> = mark.map(|raw| read(raw, &annotation_field(IS_DEFAULT_CLASS))).transpose()?;
+        Ok(Self {
+            name: source.name().clone(),
+            controller: spec.controller.unwrap_or_default(),
+            is_default: mark.as_deref() == Some("true"),
+        })
+    }
 }

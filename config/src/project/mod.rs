@@ -48,56 +48,72 @@ pub use sharing::{Kept, Sharing};
 
 use crate::caught::{caught, for_owner};
 use crate::finding::{Finding, Problem};
-use crate::object::{Kind, ObjectName, ObjectRef, Uid};
+use crate::object::{Kind, ObjectRef, Uid, kinds};
 use field::{FindingList, InvalidValue};
 use gateway::status::digests;
 use gateway::{
     BackendTlsPolicy, Gateway, GatewayClass, GrpcRoute, HttpRoute, Layer4Route, ListenerSet, Namespace, ReferenceGrant,
-    StatusDigests, TlsRoute, backend_tls_policy, gateway_class, gateway_object, grpc_route, http_route, layer4_route,
-    listener_set, namespace, reference_grant, tls_route,
+    StatusDigests, TlsRoute,
 };
 use raw_object::RawObject;
 
-/// Projects one object from the bytes of its JSON, an element of a list's `items` or a watch event's `object`.
-///
-/// # Errors
-/// If the bytes do not identify an object. Every other fault is a finding of the projection.
-pub fn project(kind: Kind, bytes: &[u8]) -> Result<Projected, Unidentified> {
-    let source = RawObject::identify(kind, bytes)?;
-    Ok(projected(&source, |findings| match kind {
-        Kind::Ingress => ingress::project(&source, findings).map(|it| Object::Ingress(Arc::new(it))),
-        Kind::IngressClass => ingress_class::project(&source).map(|it| Object::IngressClass(Arc::new(it))),
-        Kind::Service => service::project(&source, findings).map(|it| Object::Service(Arc::new(it))),
-        Kind::EndpointSlice => endpoint_slice::project(&source, findings).map(|it| Object::EndpointSlice(Arc::new(it))),
-        Kind::Secret => Ok(Object::Secret(Arc::new(secret::project(&source)))),
-        Kind::Deployment => deployment::project(&source, findings).map(|it| Object::Deployment(Arc::new(it))),
-        Kind::ConfigMap => Ok(Object::ConfigMap(Arc::new(config_map::project(&source)))),
-        Kind::Namespace => namespace::project(&source).map(|it| Object::Namespace(Arc::new(it))),
-        Kind::GatewayClass => gateway_class::project(&source, findings).map(|it| Object::GatewayClass(Arc::new(it))),
-        Kind::Gateway => gateway_object::project(&source, findings).map(|it| Object::Gateway(Arc::new(it))),
-        Kind::HttpRoute => http_route::project(&source, findings).map(|it| Object::HttpRoute(Arc::new(it))),
-        Kind::ListenerSet => listener_set::project(&source, findings).map(|it| Object::ListenerSet(Arc::new(it))),
-        Kind::GrpcRoute => grpc_route::project(&source, findings).map(|it| Object::GrpcRoute(Arc::new(it))),
-        Kind::TlsRoute => tls_route::project(&source, findings).map(|it| Object::TlsRoute(Arc::new(it))),
-        Kind::TcpRoute => layer4_route::project(&source, findings).map(|it| Object::TcpRoute(Arc::new(it))),
-        Kind::UdpRoute => layer4_route::project(&source, findings).map(|it| Object::UdpRoute(Arc::new(it))),
-        Kind::BackendTlsPolicy => {
-            backend_tls_policy::project(&source, findings).map(|it| Object::BackendTlsPolicy(Arc::new(it)))
-        }
-        Kind::ReferenceGrant => {
-            reference_grant::project(&source, findings).map(|it| Object::ReferenceGrant(Arc::new(it)))
-        }
-    }))
+/// The checked form of the objects of one kind.
+trait Projection: Sharing + Sized {
+    /// Reads an object. Invalid fields are findings.
+    ///
+    /// # Errors
+    /// If the object cannot be read at all.
+    fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Self, InvalidValue>;
+
+    /// The public addresses of an object, in any order and maybe repeated. An unreadable object has none.
+    fn addresses(_source: &RawObject<'_>) -> Vec<PublicAddress> {
+        Vec::new()
+    }
 }
+
+/// Defines what depends on the projections of the kinds, from their rows.
+macro_rules! define {
+    ($($kind:ident = $module:ident::$projection:ident { $($field:ident: $value:tt,)* },)*) => {
+        /// Projects one object from the bytes of its JSON, an element of a list's `items` or a watch event's `object`.
+        ///
+        /// # Errors
+        /// If the bytes do not identify an object. Every other fault is a finding of the projection.
+        pub fn project(kind: Kind, bytes: &[u8]) -> Result<Projected, Unidentified> {
+            let source = RawObject::identify(kind, bytes)?;
+            Ok(match kind {
+                $(Kind::$kind => projected(&source, Object::$kind),)*
+            })
+        }
+
+        /// A projection of any kind.
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        pub enum Object {
+            $(
+                #[doc = concat!("Of [`Kind::", stringify!($kind), "`].")]
+                $kind(Arc<$projection>),
+            )*
+        }
+
+        impl Sharing for Object {
+            /// An object with other holders stays unchanged.
+            fn share(&mut self, kept: &mut impl Kept) {
+                match self {
+                    $(Self::$kind(object) => object.share(kept),)*
+                }
+            }
+        }
+    };
+}
+kinds!(define);
 
 /// Reads an identified object. If the reader panics, the object is skipped like one that cannot be read: the other
 /// objects of its kind must not be affected.
-fn projected(source: &RawObject<'_>, read: impl FnOnce(&mut FindingList) -> Result<Object, InvalidValue>) -> Projected {
+fn projected<T: Projection>(source: &RawObject<'_>, of: fn(Arc<T>) -> Object) -> Projected {
     let meta = source.meta.clone();
     let reading = caught(|| {
         let mut findings = FindingList::new(meta.object.clone());
-        let object = read(&mut findings).map_err(|invalid| findings.unreadable(&invalid)).ok();
-        (object, findings.into_findings())
+        let object = T::project(source, &mut findings).map_err(|invalid| findings.unreadable(&invalid)).ok();
+        (object.map(|object| of(Arc::new(object))), findings.into_findings())
     });
     let (object, findings) = reading.unwrap_or_else(|panic| {
         let why = for_owner(meta.object.kind, &panic);
@@ -105,7 +121,8 @@ fn projected(source: &RawObject<'_>, read: impl FnOnce(&mut FindingList) -> Resu
         (None, vec![Finding::new(meta.object.clone(), "", problem)])
     });
     let statuses = digests(meta.object.kind, source);
-    Projected { meta, object, findings, addresses: public_address::read(source), statuses }
+    let addresses = public_address::unique(T::addresses(source));
+    Projected { meta, object, findings, addresses, statuses }
 }
 
 /// The metadata that every object has, whether the rest can be read or not.
@@ -136,87 +153,29 @@ pub struct Projected {
     pub statuses: StatusDigests,
 }
 
-/// A projection of any kind.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Object {
-    /// An Ingress.
-    Ingress(Arc<Ingress>),
-    /// An IngressClass.
-    IngressClass(Arc<IngressClass>),
-    /// A Service.
-    Service(Arc<Service>),
-    /// An EndpointSlice.
-    EndpointSlice(Arc<EndpointSlice>),
-    /// A Secret.
-    Secret(Arc<Secret>),
-    /// A Deployment.
-    Deployment(Arc<Deployment>),
-    /// A ConfigMap.
-    ConfigMap(Arc<ConfigMap>),
-    /// A Namespace.
-    Namespace(Arc<Namespace>),
-    /// A GatewayClass.
-    GatewayClass(Arc<GatewayClass>),
-    /// A Gateway.
-    Gateway(Arc<Gateway>),
-    /// An HTTPRoute.
-    HttpRoute(Arc<HttpRoute>),
-    /// A ListenerSet.
-    ListenerSet(Arc<ListenerSet>),
-    /// A GRPCRoute.
-    GrpcRoute(Arc<GrpcRoute>),
-    /// A TLSRoute.
-    TlsRoute(Arc<TlsRoute>),
-    /// A TCPRoute.
-    TcpRoute(Arc<Layer4Route>),
-    /// A UDPRoute.
-    UdpRoute(Arc<Layer4Route>),
-    /// A BackendTLSPolicy.
-    BackendTlsPolicy(Arc<BackendTlsPolicy>),
-    /// A ReferenceGrant.
-    ReferenceGrant(Arc<ReferenceGrant>),
-}
-
-impl Object {
-    /// Its namespace and name.
-    #[must_use]
-    pub fn name(&self) -> &ObjectName {
-        match self {
-            Self::Ingress(object) => &object.age.name,
-            Self::IngressClass(object) => &object.name,
-            Self::Service(object) => &object.name,
-            Self::EndpointSlice(object) => &object.name,
-            Self::Secret(object) => &object.name,
-            Self::Deployment(object) => &object.name,
-            Self::ConfigMap(object) => &object.name,
-            Self::Namespace(object) => &object.name,
-            Self::GatewayClass(object) => &object.name,
-            Self::Gateway(object) => &object.age.name,
-            Self::HttpRoute(object) => &object.age.name,
-            Self::ListenerSet(object) => &object.age.name,
-            Self::GrpcRoute(object) => &object.age.name,
-            Self::TlsRoute(object) => &object.age.name,
-            Self::TcpRoute(object) => &object.age.name,
-            Self::UdpRoute(object) => &object.age.name,
-            Self::BackendTlsPolicy(object) => &object.age.name,
-            Self::ReferenceGrant(object) => &object.name,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Its reader panics.
+    #[derive(Debug)]
+    struct Tripping;
+
+    impl Sharing for Tripping {}
+
+    impl Projection for Tripping {
+        fn project(_source: &RawObject<'_>, findings: &mut FindingList) -> Result<Self, InvalidValue> {
+            findings.ignored("spec", "x", "was read before");
+            panic!("at {:?}", "key")
+        }
+    }
 
     /// Checks the finding about an object whose reader panics.
     #[track_caller]
     fn check(kind: Kind, why: &str) {
         let bytes = br#"{"metadata":{"name":"a","namespace":"shop","resourceVersion":"7"}}"#;
         let source = RawObject::identify(kind, bytes).unwrap();
-        let projected = projected(&source, |findings| {
-            findings.ignored("spec", "x", "was read before");
-            panic!("at {:?}", "key")
-        });
+        let projected = projected(&source, |never: Arc<Tripping>| panic!("{never:?}"));
         assert_eq!((projected.meta, projected.object), (source.meta.clone(), None));
         let problem = Problem::Unreadable { why: format!("internal error: {why}") };
         assert_eq!(projected.findings, [Finding::new(source.meta.object, "", problem)]);

@@ -8,7 +8,6 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::raw_object::RawObject;
-use crate::object::Kind;
 
 /// The maximum number of addresses of one Service.
 const ADDRESSES_MAX: usize = 64;
@@ -63,32 +62,13 @@ struct SpecJson {
     external_name: Option<String>,
 }
 
-/// The addresses of an object, each once and in order. An unreadable object has none.
-pub(super) fn read(source: &RawObject<'_>) -> Vec<PublicAddress> {
-    let addresses: BTreeSet<PublicAddress> = match source.meta.object.kind {
-        Kind::Ingress => of_status(source.status).collect(),
-        Kind::Service => of_service(source).into_iter().take(ADDRESSES_MAX).collect(),
-        Kind::IngressClass
-        | Kind::EndpointSlice
-        | Kind::Secret
-        | Kind::Deployment
-        | Kind::Namespace
-        | Kind::ConfigMap
-        | Kind::GatewayClass
-        | Kind::Gateway
-        | Kind::HttpRoute
-        | Kind::ReferenceGrant
-        | Kind::ListenerSet
-        | Kind::GrpcRoute
-        | Kind::TlsRoute
-        | Kind::TcpRoute
-        | Kind::UdpRoute
-        | Kind::BackendTlsPolicy => return Vec::new(),
-    };
-    addresses.into_iter().collect()
+/// Addresses, each once and in order.
+pub(super) fn unique<C: FromIterator<PublicAddress>>(addresses: Vec<PublicAddress>) -> C {
+    addresses.into_iter().collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-fn of_status(status: Option<&RawValue>) -> impl Iterator<Item = PublicAddress> {
+/// The addresses in a status, as an Ingress has one.
+pub(super) fn of_status(status: Option<&RawValue>) -> impl Iterator<Item = PublicAddress> {
     let status: StatusJson = lenient(status);
     let entries = status.load_balancer.unwrap_or_default().ingress.unwrap_or_default();
     let named = |text: Option<Arc<str>>| text.filter(|text| !text.is_empty());
@@ -97,17 +77,19 @@ fn of_status(status: Option<&RawValue>) -> impl Iterator<Item = PublicAddress> {
     addresses.filter(|address| address.ip.is_some() || address.hostname.is_some())
 }
 
-/// By the rules of ingress-nginx for `--publish-service`.
-fn of_service(source: &RawObject<'_>) -> Vec<PublicAddress> {
+/// The addresses of a Service, by the rules of ingress-nginx for `--publish-service`; of more than 64, the first.
+pub(super) fn of_service(source: &RawObject<'_>) -> Vec<PublicAddress> {
     let spec: SpecJson = lenient(source.spec);
     let cluster = spec.cluster_ip.filter(|ip| !ip.is_empty() && ip != "None").map(PublicAddress::of_ip);
     let external: Vec<_> = spec.external_ips.unwrap_or_default().into_iter().map(PublicAddress::of_ip).collect();
-    match spec.kind.as_deref() {
+    let mut addresses: Vec<_> = match spec.kind.as_deref() {
         Some("ExternalName") => spec.external_name.map(PublicAddress::of_hostname).into_iter().collect(),
         Some("LoadBalancer") => of_status(source.status).chain(external).collect(),
         Some("NodePort") if !external.is_empty() => external,
         Some(_) | None => cluster.into_iter().collect(),
-    }
+    };
+    addresses.truncate(ADDRESSES_MAX);
+    addresses
 }
 
 fn lenient<'a, T: Deserialize<'a> + Default>(raw: Option<&'a RawValue>) -> T {
@@ -117,17 +99,18 @@ fn lenient<'a, T: Deserialize<'a> + Default>(raw: Option<&'a RawValue>) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::Kind;
+    use crate::project::project;
 
     #[track_caller]
     fn check(kind: Kind, parts: &str, want: &[&str]) {
         let bytes = format!(r#"{{"metadata":{{"name":"a","namespace":"b","resourceVersion":"1"}},{parts}}}"#);
-        let source = RawObject::identify(kind, bytes.as_bytes()).unwrap();
         let shown = |address: PublicAddress| match (address.ip, address.hostname) {
             (Some(ip), None) => ip.to_string(),
             (None, Some(name)) => format!("name {name}"),
             both => format!("{both:?}"),
         };
-        let got: Vec<String> = read(&source).into_iter().map(shown).collect();
+        let got: Vec<String> = project(kind, bytes.as_bytes()).unwrap().addresses.into_iter().map(shown).collect();
         assert_eq!(got, want, "{parts}");
     }
 

@@ -9,7 +9,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use zeroize::Zeroizing;
 
+use super::field::{FindingList, InvalidValue};
 use super::raw_object::RawObject;
+use super::{Projection, Sharing};
 use crate::model::{Certificate, CertificateFault};
 use crate::object::ObjectName;
 
@@ -30,12 +32,16 @@ struct DataJson<'a> {
     key: Option<&'a RawValue>,
 }
 
-/// A Secret without a certificate makes no finding here, because most have other purposes. The object that refers to it
-/// gets one.
-pub(super) fn project(source: &RawObject<'_>) -> Secret {
-    let name = source.name().clone();
-    let certificate = certificate(source).map(Arc::new);
-    Secret { name, certificate }
+impl Sharing for Secret {}
+
+impl Projection for Secret {
+    /// A Secret without a certificate makes no finding here, because most have other purposes. The object that refers to it
+    /// gets one.
+    fn project(source: &RawObject<'_>, _findings: &mut FindingList) -> Result<Self, InvalidValue> {
+        let name = source.name().clone();
+        let certificate = certificate(source).map(Arc::new);
+        Ok(Self { name, certificate })
+    }
 }
 
 fn certificate(source: &RawObject<'_>) -> Result<Certificate, CertificateFault> {

@@ -11,7 +11,9 @@ use super::annotations::deis::{self, DeisApp, DeisBuilder};
 use super::annotations::{self, ServiceEffects};
 use super::field::{FindingList, InvalidValue, read_or_default};
 use super::gateway::{GatewayService, gateway_service};
+use super::public_address::{self, PublicAddress};
 use super::raw_object::{Annotations, RawObject, created_s};
+use super::{Projection, Sharing};
 use crate::model::{AppProtocol, HostPattern, ProxyHeader, Transport};
 use crate::object::{Age, ObjectName};
 
@@ -89,36 +91,44 @@ struct PortJson {
     app_protocol: Option<String>,
 }
 
-pub(super) fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Service, InvalidValue> {
-    let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
-    let kind = match spec.kind.as_deref() {
-        Some("ExternalName") => external_name(&spec.external_name.unwrap_or_default(), findings),
-        Some(_) | None => ServiceKind::Slices,
-    };
-    let entries = findings.entries(spec.ports, PORTS_MAX, "spec.ports");
-    let ports = entries.filter_map(|(field, raw)| port(raw, &field, findings)).collect();
-    // The ports are valid even if the annotations are not.
-    let annotations = source.annotations().unwrap_or_else(|InvalidValue { field, value, why }| {
-        findings.ignored(&field, &value, why);
-        Annotations::default()
-    });
-    let ServiceEffects { requests_max, proxy_header, udp_idle_timeout } =
-        annotations::of_service(&annotations, findings);
-    let deis = (source.label(ROUTABLE).as_deref() == Some("true")).then(|| {
-        // Its findings are shown where Deis applications are routed, and nowhere else.
-        let mut findings = FindingList::new(source.meta.object.clone());
-        let age = Age { created_s: created_s(source.created, &mut findings), name: source.name().clone() };
-        let label = source.label("app");
-        let app = deis::of_app(age, label.as_deref(), &annotations, &mut findings);
-        Arc::new(DeisApp { findings: findings.into_findings().into(), ..app })
-    });
-    let mut of_builder = FindingList::new(source.meta.object.clone());
-    let deis_builder = deis::of_builder(&annotations, &mut of_builder).map(|builder| {
-        // As above.
-        Arc::new(DeisBuilder { findings: of_builder.into_findings().into(), ..builder })
-    });
-    let (name, gateway) = (source.name().clone(), gateway_service::of(source).map(Arc::new));
-    Ok(Service { name, kind, ports, requests_max, deis, deis_builder, proxy_header, udp_idle_timeout, gateway })
+impl Sharing for Service {}
+
+impl Projection for Service {
+    fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Self, InvalidValue> {
+        let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
+        let kind = match spec.kind.as_deref() {
+            Some("ExternalName") => external_name(&spec.external_name.unwrap_or_default(), findings),
+            Some(_) | None => ServiceKind::Slices,
+        };
+        let entries = findings.entries(spec.ports, PORTS_MAX, "spec.ports");
+        let ports = entries.filter_map(|(field, raw)| port(raw, &field, findings)).collect();
+        // The ports are valid even if the annotations are not.
+        let annotations = source.annotations().unwrap_or_else(|InvalidValue { field, value, why }| {
+            findings.ignored(&field, &value, why);
+            Annotations::default()
+        });
+        let ServiceEffects { requests_max, proxy_header, udp_idle_timeout } =
+            annotations::of_service(&annotations, findings);
+        let deis = (source.label(ROUTABLE).as_deref() == Some("true")).then(|| {
+            // Its findings are shown where Deis applications are routed, and nowhere else.
+            let mut findings = FindingList::new(source.meta.object.clone());
+            let age = Age { created_s: created_s(source.created, &mut findings), name: source.name().clone() };
+            let label = source.label("app");
+            let app = deis::of_app(age, label.as_deref(), &annotations, &mut findings);
+            Arc::new(DeisApp { findings: findings.into_findings().into(), ..app })
+        });
+        let mut of_builder = FindingList::new(source.meta.object.clone());
+        let deis_builder = deis::of_builder(&annotations, &mut of_builder).map(|builder| {
+            // As above.
+            Arc::new(DeisBuilder { findings: of_builder.into_findings().into(), ..builder })
+        });
+        let (name, gateway) = (source.name().clone(), gateway_service::of(source).map(Arc::new));
+        Ok(Self { name, kind, ports, requests_max, deis, deis_builder, proxy_header, udp_idle_timeout, gateway })
+    }
+
+    fn addresses(source: &RawObject<'_>) -> Vec<PublicAddress> {
+        public_address::of_service(source)
+    }
 }
 
 /// A name that cannot be resolved leaves the Service without endpoints: no controller makes slices for this type. A

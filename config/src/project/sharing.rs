@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::gateway::{
     BackendRef, GrpcRoute, HttpBackend, HttpRoute, Layer4Route, ParentRef, TlsRoute, WeightedBackend,
 };
-use super::{EndpointSlice, Ingress, Object};
+use super::{EndpointSlice, Ingress};
 use crate::object::ObjectName;
 
 /// The store of shared values.
@@ -17,35 +17,10 @@ pub trait Kept {
     fn parents(&mut self, parents: &mut Arc<[ParentRef]>);
 }
 
-/// A value with parts that can be shared. Sharing does not change its meaning.
+/// A value whose parts may be shared. Sharing does not change its meaning.
 pub trait Sharing {
-    /// Replaces parts by equal stored ones.
-    fn share(&mut self, kept: &mut impl Kept);
-}
-
-impl Sharing for Object {
-    /// An object with other holders stays unchanged.
-    fn share(&mut self, kept: &mut impl Kept) {
-        match self {
-            Self::Ingress(object) => object.share(kept),
-            Self::EndpointSlice(object) => object.share(kept),
-            Self::HttpRoute(object) => object.share(kept),
-            Self::GrpcRoute(object) => object.share(kept),
-            Self::TlsRoute(object) => object.share(kept),
-            Self::TcpRoute(object) | Self::UdpRoute(object) => object.share(kept),
-            Self::IngressClass(_)
-            | Self::Service(_)
-            | Self::Secret(_)
-            | Self::Deployment(_)
-            | Self::ConfigMap(_)
-            | Self::Namespace(_)
-            | Self::GatewayClass(_)
-            | Self::Gateway(_)
-            | Self::ListenerSet(_)
-            | Self::BackendTlsPolicy(_)
-            | Self::ReferenceGrant(_) => {}
-        }
-    }
+    /// Replaces parts by equal stored ones, if it has any that other values are likely to have too.
+    fn share(&mut self, _kept: &mut impl Kept) {}
 }
 
 impl<T: Sharing> Sharing for Arc<T> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tidegate_config::object::{ObjectName, ObjectRef};
+use tidegate_config::object::{Layer, ObjectName, ObjectRef};
 
 use super::model::Model;
 use super::rank;
@@ -44,6 +44,30 @@ struct WaitingUnit {
     left: BTreeSet<ObjectName>,
 }
 
+/// Objects whose attachments are out of date, those of earlier layers first: an object is attached after those that it
+/// attaches to.
+#[derive(Debug, Default)]
+struct StaleObjects(BTreeMap<(Layer, ObjectRef), Reason>);
+
+impl StaleObjects {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds an object. The latest of several changes is the cause.
+    fn add(&mut self, object: &ObjectRef, reason: &Reason) {
+        match self.0.entry((object.kind.layer(), object.clone())) {
+            Entry::Vacant(entry) => drop(entry.insert(reason.clone())),
+            Entry::Occupied(mut entry) => entry.get_mut().join(reason),
+        }
+    }
+
+    /// Takes the first object.
+    fn take(&mut self) -> Option<(ObjectRef, Reason)> {
+        self.0.pop_first().map(|((_, object), reason)| (object, reason))
+    }
+}
+
 /// The queue of changes.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
@@ -55,7 +79,7 @@ pub(super) struct Backlog {
     /// The objects in the queue.
     objects: BTreeMap<ObjectRef, Reason>,
     /// Objects to attach in the next step, before anything is compiled.
-    stale: BTreeMap<ObjectRef, Reason>,
+    stale: StaleObjects,
     /// The units in the queue, by the Services that claims for them no longer use.
     leaving: BTreeMap<ObjectName, BTreeSet<Unit>>,
 }
@@ -129,12 +153,9 @@ impl Backlog {
         self.queue.is_empty() && self.stale.is_empty()
     }
 
-    /// Attaches an object in the next step. The latest of several changes is the cause.
+    /// Attaches an object in the next step.
     pub(super) fn attach_next(&mut self, object: &ObjectRef, reason: &Reason) {
-        match self.stale.get_mut(object) {
-            None => drop(self.stale.insert(object.clone(), reason.clone())),
-            Some(before) => before.join(reason),
-        }
+        self.stale.add(object, reason);
     }
 
     /// Queues Services that a held route no longer uses: unused ones are removed later.
@@ -169,9 +190,9 @@ impl Backlog {
         self.queue.add(Work::Attach(object.clone()), Lane::Slow, rank, reason.received);
     }
 
-    /// The first of the objects to attach in this step. Their order puts objects before those that attach to them.
+    /// The next object to attach in this step.
     pub(super) fn next_stale(&mut self) -> Option<(ObjectRef, Reason)> {
-        self.stale.pop_first()
+        self.stale.take()
     }
 
     /// Queues a unit for compilation.
@@ -305,6 +326,17 @@ mod tests {
             assert!(versions.eq((0..objects).map(|number| changed(number, "2")).collect::<Vec<_>>().iter()));
             assert_eq!(causes.all.len(), objects + 1);
         }
+    }
+
+    #[test]
+    fn stale_objects_are_attached_in_the_order_of_their_layers() {
+        let mut stale = StaleObjects::default();
+        for kind in Kind::ALL {
+            stale.add(&ObjectRef::new(kind, ObjectName::new("shop", "a")), &reason(true));
+        }
+        let order: Vec<Kind> = std::iter::from_fn(|| stale.take()).map(|(object, _)| object.kind).collect();
+        assert!(order.len() == Kind::ALL.len() && order.is_sorted_by_key(|kind| kind.layer()), "{order:?}");
+        assert_eq!((order.first(), order.last()), (Some(&Kind::Gateway), Some(&Kind::BackendTlsPolicy)));
     }
 
     fn host(name: &str) -> Unit {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use tidegate_config::object::{Kind, ObjectRef};
+use tidegate_config::object::{Kind, Layer, ObjectRef};
 
 use super::gateway::all_conflicting;
-use super::{LAYERS, attach, attached_if_missing};
+use super::{attach, attached_if_missing};
 use crate::options::Options;
 use crate::topology::Topology;
 use crate::world::World;
@@ -15,13 +15,14 @@ use crate::world::World;
 pub fn attach_all(world: &World, options: &Options) -> Topology {
     let mut topology = Topology::default();
     let missing: BTreeSet<ObjectRef> = attached_if_missing(options).filter(|object| !world.holds(object)).collect();
-    for layer in LAYERS {
-        let objects = Kind::ALL.into_iter().filter(|kind| layer(*kind)).flat_map(|kind| world.names_of(kind, None));
-        let objects = objects.chain(missing.iter().filter(|object| layer(object.kind)));
+    for layer in Layer::ALL {
+        let kinds = Kind::ALL.into_iter().filter(|kind| kind.layer() == layer);
+        let objects = kinds.flat_map(|kind| world.names_of(kind, None));
+        let objects = objects.chain(missing.iter().filter(|object| object.kind.layer() == layer));
         let attached = objects.map(|object| (object.clone(), attach(world, options, &topology, object)));
         let attached: Vec<_> = attached.filter(|(_, attachment)| !attachment.is_empty()).collect();
         topology.add_all(attached);
-        if layer(Kind::HttpRoute) {
+        if layer == Layer::Routes {
             settle_conflicts(&mut topology, world, options);
         }
     }

@@ -34,6 +34,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     enabled: |options| options.sources.deis.is_some(),
     kinds: &[Kind::Deployment],
     required: &[],
+    beside: None,
     by_name: &[Kind::Deployment],
     class: Some((Kind::Service, Kind::Deployment)),
     anywhere,

@@ -22,6 +22,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     enabled: |options| options.sources.ingress.is_some(),
     kinds: &[Kind::Ingress, Kind::IngressClass],
     required: &[Kind::Ingress],
+    beside: None,
     by_name: &[],
     class: Some((Kind::Ingress, Kind::IngressClass)),
     anywhere: |_, _| Vec::new(),

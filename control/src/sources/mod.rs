@@ -19,7 +19,9 @@ pub(crate) use gateway::{not_attached, parent_of};
 pub(crate) use ingress::not_ours;
 use reader::Reader;
 use spec::attached_if_missing;
-pub(crate) use spec::{class_kind, read_anywhere, reads_by_name, reads_kind, required_kinds, service_label};
+pub(crate) use spec::{
+    class_kind, read_anywhere, reads_by_name, reads_kind, required_kinds, service_label, watched_beside,
+};
 use tidegate_config::caught::{caught, for_owner};
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::object::{Kind, ObjectRef};
@@ -29,15 +31,6 @@ use crate::attachment::{Attachment, Key};
 use crate::options::Options;
 use crate::topology::Topology;
 use crate::world::World;
-
-/// The layers in which objects are attached: an attachment reads only those of earlier layers, except that routes of
-/// the Gateway API read those of older routes (`gateway/conflict.rs`). Objects that wait to be attached are taken in
-/// the order of their kinds, so the kinds of an earlier layer stand before those of a later one that read them.
-const LAYERS: [fn(Kind) -> bool; 3] = [
-    |kind| kind == Kind::Gateway,
-    |kind| !matches!(kind, Kind::Gateway | Kind::BackendTlsPolicy),
-    |kind| kind == Kind::BackendTlsPolicy,
-];
 
 /// Attaches an object with the current World, if `topology` has the attachments of the earlier layers. Pure: equal
 /// arguments give equal attachments.
@@ -162,13 +155,6 @@ mod tests {
             world.apply(project(kind, object.to_string().as_bytes()).unwrap());
         }
         world
-    }
-
-    #[test]
-    fn kinds_are_in_the_order_of_their_layers() {
-        for kind in Kind::ALL.into_iter().filter(|kind| kind.is_route() || *kind == Kind::ListenerSet) {
-            assert!(Kind::Gateway < kind && kind < Kind::BackendTlsPolicy, "{kind}");
-        }
     }
 
     #[test]

@@ -19,6 +19,9 @@ pub(super) struct SourceSpec {
     pub(super) kinds: &'static [Kind],
     /// Those of its kinds without which its routes make no sense.
     pub(super) required: &'static [Kind],
+    /// The custom kind whose objects the others of its kinds are read for: without its definition in the cluster, none of
+    /// them matters.
+    pub(super) beside: Option<Kind>,
     /// Those of its kinds of which it reads only the objects that `anywhere` names.
     pub(super) by_name: &'static [Kind],
     /// The kind of its objects with hosts of their own, and the kind of their classes.
@@ -38,6 +41,14 @@ fn enabled(options: &Options) -> impl Iterator<Item = &'static SourceSpec> {
 /// Whether a kind is read at all.
 pub(crate) fn reads_kind(kind: Kind, options: &Options) -> bool {
     SHARED.contains(&kind) || enabled(options).any(|source| source.kinds.contains(&kind))
+}
+
+/// The custom kind that a kind is watched beside, while the cluster has its definition: only for objects of that kind is
+/// it read. `None` if it is read for others, too.
+pub(crate) fn watched_beside(kind: Kind, options: &Options) -> Option<Kind> {
+    let mut readers = enabled(options).filter(|source| source.kinds.contains(&kind)).map(|source| source.beside);
+    let first = readers.next()?.filter(|_| !SHARED.contains(&kind))?;
+    readers.all(|beside| beside == Some(first)).then_some(first)
 }
 
 /// Whether only named objects of a kind are read.
@@ -84,12 +95,31 @@ pub(crate) fn class_kind(kind: Kind) -> Option<Kind> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::options::{GatewayApi, GatewayServices, Sources};
 
     #[test]
     fn some_source_reads_every_kind() {
         let read = |kind: &Kind| SHARED.contains(kind) || SOURCES.iter().any(|source| source.kinds.contains(kind));
         let unread: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| !read(kind)).collect();
         assert!(unread.is_empty(), "{unread:?}");
+    }
+
+    #[test]
+    fn kinds_that_one_source_reads_are_watched_beside_its_own() {
+        let gateway = GatewayApi {
+            controller: "tidegate.io/gateway".into(),
+            addresses: Arc::default(),
+            services: GatewayServices::default(),
+            optional: true,
+        };
+        let options =
+            Options { sources: Sources { gateway: Some(gateway), ..Sources::default() }, ..Options::default() };
+        for kind in Kind::ALL.into_iter().filter(|kind| !kind.is_custom()) {
+            let want = matches!(kind, Kind::Namespace | Kind::ConfigMap).then_some(Kind::GatewayClass);
+            assert_eq!(watched_beside(kind, &options), want, "{kind}");
+        }
     }
 }

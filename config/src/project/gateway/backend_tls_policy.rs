@@ -14,6 +14,7 @@ use crate::model::HostPattern;
 use crate::object::{Age, ObjectName};
 use crate::project::field::{FindingList, InvalidValue, read, read_or_default};
 use crate::project::raw_object::{RawObject, created_s};
+use crate::project::{Projection, Sharing};
 
 /// The maximum number of targets read of one policy.
 const TARGETS_MAX: usize = 16;
@@ -113,23 +114,24 @@ struct NameJson {
     uri: Option<Arc<str>>,
 }
 
-pub(in crate::project) fn project(
-    source: &RawObject<'_>,
-    findings: &mut FindingList,
-) -> Result<BackendTlsPolicy, InvalidValue> {
-    const FIELD: &str = "spec.validation";
-    let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
-    let own = source.name();
-    let age = Age { created_s: created_s(source.created, findings), name: own.clone() };
-    let targets = findings.entries(spec.target_refs, TARGETS_MAX, "spec.targetRefs");
-    let targets = targets.filter_map(|(field, raw)| target(raw, &field, own, findings)).collect();
-    let missing = || fault(FIELD.to_owned(), "", "is required but missing");
-    let validation = spec.validation.ok_or_else(missing).and_then(|raw| validation(raw, FIELD, own, findings));
-    let validation = validation.map_err(|invalid| {
-        findings.closed(&invalid.field, &invalid.value, &invalid.why);
-        Unreadable
-    });
-    Ok(BackendTlsPolicy { age, targets, validation, options: options(spec.options, "spec.options", findings) })
+impl Sharing for BackendTlsPolicy {}
+
+impl Projection for BackendTlsPolicy {
+    fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Self, InvalidValue> {
+        const FIELD: &str = "spec.validation";
+        let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
+        let own = source.name();
+        let age = Age { created_s: created_s(source.created, findings), name: own.clone() };
+        let targets = findings.entries(spec.target_refs, TARGETS_MAX, "spec.targetRefs");
+        let targets = targets.filter_map(|(field, raw)| target(raw, &field, own, findings)).collect();
+        let missing = || fault(FIELD.to_owned(), "", "is required but missing");
+        let validation = spec.validation.ok_or_else(missing).and_then(|raw| validation(raw, FIELD, own, findings));
+        let validation = validation.map_err(|invalid| {
+            findings.closed(&invalid.field, &invalid.value, &invalid.why);
+            Unreadable
+        });
+        Ok(Self { age, targets, validation, options: options(spec.options, "spec.options", findings) })
+    }
 }
 
 fn fault(field: String, value: &str, why: &str) -> InvalidValue {

@@ -9,6 +9,7 @@ use super::reference::{Form, ObjectReference, Unreadable, reference};
 use crate::object::ObjectName;
 use crate::project::field::{FindingList, InvalidValue, read_or_default};
 use crate::project::raw_object::RawObject;
+use crate::project::{Projection, Sharing};
 
 /// The parts of a GatewayClass that routing reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,14 +31,15 @@ struct SpecJson<'a> {
     parameters_ref: Option<&'a RawValue>,
 }
 
-pub(in crate::project) fn project(
-    source: &RawObject<'_>,
-    findings: &mut FindingList,
-) -> Result<GatewayClass, InvalidValue> {
-    let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
-    let name = source.name();
-    let parameters = spec
-        .parameters_ref
-        .map(|raw| reference(raw, "spec.parametersRef", name, Form::ANY).map_err(|invalid| findings.invalid(&invalid)));
-    Ok(GatewayClass { name: name.clone(), controller: spec.controller_name.unwrap_or_default(), parameters })
+impl Sharing for GatewayClass {}
+
+impl Projection for GatewayClass {
+    fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Self, InvalidValue> {
+        let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
+        let name = source.name();
+        let parameters = spec.parameters_ref.map(|raw| {
+            reference(raw, "spec.parametersRef", name, Form::ANY).map_err(|invalid| findings.invalid(&invalid))
+        });
+        Ok(Self { name: name.clone(), controller: spec.controller_name.unwrap_or_default(), parameters })
+    }
 }

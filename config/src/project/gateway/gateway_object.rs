@@ -15,6 +15,7 @@ use super::status::assigned;
 use crate::object::{Age, ObjectName};
 use crate::project::field::{FindingList, InvalidValue, read, read_or_default};
 use crate::project::raw_object::{RawObject, created_s};
+use crate::project::{Projection, Sharing};
 
 /// The maximum number of addresses read of one Gateway.
 const ADDRESSES_MAX: usize = 16;
@@ -113,19 +114,23 @@ struct AllowedListenersJson<'a> {
     namespaces: Option<&'a RawValue>,
 }
 
-pub(in crate::project) fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Gateway, InvalidValue> {
-    let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
-    let name = source.name();
-    Ok(Gateway {
-        age: Age { created_s: created_s(source.created, findings), name: name.clone() },
-        class: ObjectName::new("", spec.gateway_class_name.unwrap_or_default()),
-        listeners: listeners(spec.listeners, name, findings),
-        addresses: addresses(spec.addresses, findings),
-        infrastructure: infrastructure(spec.infrastructure, name, findings),
-        allowed_listeners: allowed_listeners(spec.allowed_listeners, findings),
-        tls: gateway_tls(spec.tls, name, findings),
-        assigned: assigned(source.status),
-    })
+impl Sharing for Gateway {}
+
+impl Projection for Gateway {
+    fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Self, InvalidValue> {
+        let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
+        let name = source.name();
+        Ok(Self {
+            age: Age { created_s: created_s(source.created, findings), name: name.clone() },
+            class: ObjectName::new("", spec.gateway_class_name.unwrap_or_default()),
+            listeners: listeners(spec.listeners, name, findings),
+            addresses: addresses(spec.addresses, findings),
+            infrastructure: infrastructure(spec.infrastructure, name, findings),
+            allowed_listeners: allowed_listeners(spec.allowed_listeners, findings),
+            tls: gateway_tls(spec.tls, name, findings),
+            assigned: assigned(source.status),
+        })
+    }
 }
 
 fn addresses(list: Option<Vec<&RawValue>>, findings: &mut FindingList) -> Box<[GatewayAddress]> {

@@ -83,7 +83,7 @@ pub(in crate::project) fn of(source: &RawObject<'_>) -> Option<GatewayService> {
         uid: Uid::parse(&owner.uid)?,
         controller,
         targets: ports.filter_map(target).collect(),
-        addresses: public_address::read(source).into(),
+        addresses: public_address::unique(public_address::of_service(source)),
         digest: state.hash_one((labels, annotations, source.spec.map(RawValue::get))),
     })
 }

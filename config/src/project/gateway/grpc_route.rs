@@ -14,6 +14,7 @@ use super::session::{RuleId, RuleSession, session};
 use crate::finding::printable;
 use crate::model::{PathMatch, ValueMatch};
 use crate::object::Age;
+use crate::project::Projection;
 use crate::project::field::{FindingList, InvalidValue, read, read_or_default};
 use crate::project::raw_object::{RawObject, created_s};
 
@@ -92,17 +93,16 @@ struct MethodJson {
     method: Option<Arc<str>>,
 }
 
-pub(in crate::project) fn project(
-    source: &RawObject<'_>,
-    findings: &mut FindingList,
-) -> Result<GrpcRoute, InvalidValue> {
-    let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
-    let own = source.name();
-    let age = Age { created_s: created_s(source.created, findings), name: own.clone() };
-    let parents = parents(spec.parent_refs, own, findings);
-    let hostnames = hostnames(spec.hostnames, HOSTNAMES_MAX, findings);
-    let (rules, dropped) = Rules::of(&source.meta, findings).read(spec.rules, rule);
-    Ok(GrpcRoute { age, parents, hostnames, rules, dropped })
+impl Projection for GrpcRoute {
+    fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Self, InvalidValue> {
+        let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
+        let own = source.name();
+        let age = Age { created_s: created_s(source.created, findings), name: own.clone() };
+        let parents = parents(spec.parent_refs, own, findings);
+        let hostnames = hostnames(spec.hostnames, HOSTNAMES_MAX, findings);
+        let (rules, dropped) = Rules::of(&source.meta, findings).read(spec.rules, rule);
+        Ok(Self { age, parents, hostnames, rules, dropped })
+    }
 }
 
 fn rule(rules: &mut Rules<'_>, raw: &RawValue, field: &str, index: usize) -> Result<GrpcRule, InvalidValue> {

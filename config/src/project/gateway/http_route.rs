@@ -15,6 +15,7 @@ use super::rules::Rules;
 use super::session::{RuleId, RuleSession, session};
 use crate::model::PathMatch;
 use crate::object::Age;
+use crate::project::Projection;
 use crate::project::field::{FindingList, InvalidValue, read, read_or_default};
 use crate::project::raw_object::{RawObject, created_s};
 
@@ -115,21 +116,20 @@ struct FiltersJson<'a> {
     filters: Option<&'a RawValue>,
 }
 
-pub(in crate::project) fn project(
-    source: &RawObject<'_>,
-    findings: &mut FindingList,
-) -> Result<HttpRoute, InvalidValue> {
-    let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
-    let own = source.name();
-    let age = Age { created_s: created_s(source.created, findings), name: own.clone() };
-    let parents = parents(spec.parent_refs, own, findings);
-    let hostnames = hostnames(spec.hostnames, HOSTNAMES_MAX, findings);
-    let (rules, dropped) = match spec.rules {
-        // The API server adds this rule to the object as a default.
-        None => ([every_rule()].into(), Box::default()),
-        list => Rules::of(&source.meta, findings).read(list, rule),
-    };
-    Ok(HttpRoute { age, parents, hostnames, rules, dropped })
+impl Projection for HttpRoute {
+    fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Self, InvalidValue> {
+        let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
+        let own = source.name();
+        let age = Age { created_s: created_s(source.created, findings), name: own.clone() };
+        let parents = parents(spec.parent_refs, own, findings);
+        let hostnames = hostnames(spec.hostnames, HOSTNAMES_MAX, findings);
+        let (rules, dropped) = match spec.rules {
+            // The API server adds this rule to the object as a default.
+            None => ([every_rule()].into(), Box::default()),
+            list => Rules::of(&source.meta, findings).read(list, rule),
+        };
+        Ok(Self { age, parents, hostnames, rules, dropped })
+    }
 }
 
 /// The name of a rule. A name that cannot be read counts as absent: traffic does not depend on it.

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use super::parent::{ParentRef, parents};
 use super::stream_rule::{StreamRule, stream_rule};
 use crate::object::Age;
+use crate::project::Projection;
 use crate::project::field::{FindingList, InvalidValue, read_or_default};
 use crate::project::raw_object::{RawObject, created_s};
 
@@ -32,15 +33,14 @@ struct SpecJson<'a> {
     rules: Option<Vec<&'a RawValue>>,
 }
 
-pub(in crate::project) fn project(
-    source: &RawObject<'_>,
-    findings: &mut FindingList,
-) -> Result<Layer4Route, InvalidValue> {
-    let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
-    let own = source.name();
-    Ok(Layer4Route {
-        age: Age { created_s: created_s(source.created, findings), name: own.clone() },
-        parents: parents(spec.parent_refs, own, findings),
-        rule: stream_rule(spec.rules, own, findings),
-    })
+impl Projection for Layer4Route {
+    fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Self, InvalidValue> {
+        let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
+        let own = source.name();
+        Ok(Self {
+            age: Age { created_s: created_s(source.created, findings), name: own.clone() },
+            parents: parents(spec.parent_refs, own, findings),
+            rule: stream_rule(spec.rules, own, findings),
+        })
+    }
 }

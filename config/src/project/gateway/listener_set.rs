@@ -8,6 +8,7 @@ use super::reference::{Form, ObjectReference, Unreadable, reference};
 use crate::object::{Age, Kind};
 use crate::project::field::{FindingList, InvalidValue, read_or_default};
 use crate::project::raw_object::{RawObject, created_s};
+use crate::project::{Projection, Sharing};
 
 /// The parts of a ListenerSet that routing reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,20 +30,23 @@ struct SpecJson<'a> {
     listeners: Option<Vec<&'a RawValue>>,
 }
 
-pub(in crate::project) fn project(
-    source: &RawObject<'_>,
-    findings: &mut FindingList,
-) -> Result<ListenerSet, InvalidValue> {
-    const PARENT: &str = "spec.parentRef";
-    let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
-    let own = source.name();
-    let age = Age { created_s: created_s(source.created, findings), name: own.clone() };
-    let parent = match spec.parent_ref {
-        Some(raw) => reference(raw, PARENT, own, Form::of(Kind::Gateway)).map_err(|invalid| findings.invalid(&invalid)),
-        None => {
-            findings.dropped(PARENT, "", "is required but missing");
-            Err(Unreadable)
-        }
-    };
-    Ok(ListenerSet { age, parent, listeners: listeners(spec.listeners, own, findings) })
+impl Sharing for ListenerSet {}
+
+impl Projection for ListenerSet {
+    fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Self, InvalidValue> {
+        const PARENT: &str = "spec.parentRef";
+        let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
+        let own = source.name();
+        let age = Age { created_s: created_s(source.created, findings), name: own.clone() };
+        let parent = match spec.parent_ref {
+            Some(raw) => {
+                reference(raw, PARENT, own, Form::of(Kind::Gateway)).map_err(|invalid| findings.invalid(&invalid))
+            }
+            None => {
+                findings.dropped(PARENT, "", "is required but missing");
+                Err(Unreadable)
+            }
+        };
+        Ok(Self { age, parent, listeners: listeners(spec.listeners, own, findings) })
+    }
 }

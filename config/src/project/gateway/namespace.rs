@@ -2,8 +2,9 @@
 
 use super::label_selector::Labels;
 use crate::object::ObjectName;
-use crate::project::field::{InvalidValue, read_or_default};
+use crate::project::field::{FindingList, InvalidValue, read_or_default};
 use crate::project::raw_object::RawObject;
+use crate::project::{Projection, Sharing};
 
 /// The parts of a Namespace that routing reads. One whose labels cannot be read is not selected, because its labels are
 /// unknown.
@@ -15,7 +16,11 @@ pub struct Namespace {
     pub labels: Labels,
 }
 
-pub(in crate::project) fn project(source: &RawObject<'_>) -> Result<Namespace, InvalidValue> {
-    let labels = read_or_default(source.labels, "metadata.labels")?;
-    Ok(Namespace { name: source.name().clone(), labels })
+impl Sharing for Namespace {}
+
+impl Projection for Namespace {
+    fn project(source: &RawObject<'_>, _findings: &mut FindingList) -> Result<Self, InvalidValue> {
+        let labels = read_or_default(source.labels, "metadata.labels")?;
+        Ok(Self { name: source.name().clone(), labels })
+    }
 }

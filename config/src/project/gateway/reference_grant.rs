@@ -9,6 +9,7 @@ use super::reference::{GroupKind, ObjectReference, checked, group_kind, label, n
 use crate::object::ObjectName;
 use crate::project::field::{FindingList, InvalidValue, read, read_or_default};
 use crate::project::raw_object::RawObject;
+use crate::project::{Projection, Sharing};
 
 /// The maximum number of entries of `from`, and of `to`.
 const ENTRIES_MAX: usize = 16;
@@ -74,18 +75,19 @@ struct ToJson {
     name: Option<Arc<str>>,
 }
 
-pub(in crate::project) fn project(
-    source: &RawObject<'_>,
-    findings: &mut FindingList,
-) -> Result<ReferenceGrant, InvalidValue> {
-    let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
-    let from = findings.entries(spec.from, ENTRIES_MAX, "spec.from");
-    let from =
-        from.filter_map(|(field, raw)| grant_from(raw, &field).map_err(|invalid| findings.invalid(&invalid)).ok());
-    let from = from.collect();
-    let to = findings.entries(spec.to, ENTRIES_MAX, "spec.to");
-    let to = to.filter_map(|(field, raw)| grant_to(raw, &field).map_err(|invalid| findings.invalid(&invalid)).ok());
-    Ok(ReferenceGrant { name: source.name().clone(), from, to: to.collect() })
+impl Sharing for ReferenceGrant {}
+
+impl Projection for ReferenceGrant {
+    fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Self, InvalidValue> {
+        let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
+        let from = findings.entries(spec.from, ENTRIES_MAX, "spec.from");
+        let from =
+            from.filter_map(|(field, raw)| grant_from(raw, &field).map_err(|invalid| findings.invalid(&invalid)).ok());
+        let from = from.collect();
+        let to = findings.entries(spec.to, ENTRIES_MAX, "spec.to");
+        let to = to.filter_map(|(field, raw)| grant_to(raw, &field).map_err(|invalid| findings.invalid(&invalid)).ok());
+        Ok(Self { name: source.name().clone(), from, to: to.collect() })
+    }
 }
 
 fn grant_from(raw: &RawValue, field: &str) -> Result<GrantFrom, InvalidValue> {

@@ -6,6 +6,7 @@ use super::http_route::SpecJson;
 use super::parent::{Hostnames, ParentRef, hostnames, parents};
 use super::stream_rule::{StreamRule, stream_rule};
 use crate::object::Age;
+use crate::project::Projection;
 use crate::project::field::{FindingList, InvalidValue, read_or_default};
 use crate::project::raw_object::{RawObject, created_s};
 
@@ -25,16 +26,15 @@ pub struct TlsRoute {
     pub rule: Option<StreamRule>,
 }
 
-pub(in crate::project) fn project(
-    source: &RawObject<'_>,
-    findings: &mut FindingList,
-) -> Result<TlsRoute, InvalidValue> {
-    let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
-    let own = source.name();
-    Ok(TlsRoute {
-        age: Age { created_s: created_s(source.created, findings), name: own.clone() },
-        parents: parents(spec.parent_refs, own, findings),
-        hostnames: hostnames(spec.hostnames, HOSTNAMES_MAX, findings),
-        rule: stream_rule(spec.rules, own, findings),
-    })
+impl Projection for TlsRoute {
+    fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Self, InvalidValue> {
+        let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
+        let own = source.name();
+        Ok(Self {
+            age: Age { created_s: created_s(source.created, findings), name: own.clone() },
+            parents: parents(spec.parent_refs, own, findings),
+            hostnames: hostnames(spec.hostnames, HOSTNAMES_MAX, findings),
+            rule: stream_rule(spec.rules, own, findings),
+        })
+    }
 }

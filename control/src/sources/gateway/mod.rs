@@ -52,6 +52,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
         Kind::BackendTlsPolicy,
     ],
     required: &[],
+    beside: Some(Kind::GatewayClass),
     by_name: &[],
     class: None,
     // The endpoints for the Services of Gateways.
