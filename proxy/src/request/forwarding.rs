@@ -13,9 +13,11 @@ mod session;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use http::header::CONTENT_TYPE;
 use tidegate_config::model::{Backend, Effective, Head, Target};
 
 use crate::http::compression::Negotiation;
+use crate::http::names::is_grpc_type;
 use crate::observe::metrics::Connect;
 use crate::reason::Reason;
 use crate::request::exchange::{End, Ended, Exchange};
@@ -177,6 +179,12 @@ impl Forwarding {
     /// Returns `true` if it requests an upgrade and may have it.
     pub(crate) const fn asks_upgrade(&self) -> bool {
         self.request.upgrade.is_some()
+    }
+
+    /// Returns `true` for a gRPC stream, whose bodies have no minimum rate: either side may be silent for long. gRPC
+    /// needs HTTP/2, so the endpoint's protocol decides; the content type of a client alone exempts it from nothing.
+    pub(crate) fn is_grpc_stream<H: Head + ?Sized>(&self, head: &H) -> bool {
+        self.target.protocol.is_http2() && head.header(CONTENT_TYPE.as_str()).is_some_and(is_grpc_type)
     }
 
     /// Records a piece of the request's body, for its limit and for mirrors; with the last piece the request is

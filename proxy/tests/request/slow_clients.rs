@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::Reason;
-use http::Request;
+use http::{Request, Response};
+use tidegate_config::model::AppProtocol;
 use tidegate_proxy::{Driver, Enforce, Options, RateLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::bed::{Bed, PATIENCE, answer};
+use super::bed::{Bed, Model, PATIENCE, answer, route};
 use super::streams::{by_hand, client, get, head, post, push, response, rest};
 
 /// The grace period, and a part of it after which a client moves a little.
@@ -324,25 +325,73 @@ async fn slow_clients_stay_without_pressure_or_enforcement() {
     }
 }
 
-#[tokio::test]
-async fn grpc_streams_and_tunnels_have_no_minimum_rate() {
-    let (bed, listener) = bed(Driver::Both, Enforce::Always).await;
-    let request = Request::post("http://a.test/up").header("content-type", "application/grpc").body(()).unwrap();
-    let (answered, mut body) = client(&bed, 64 << 10).await.send_request(request, false).unwrap();
-    let mut endpoint = listener.accept().await.unwrap().0;
-    let reading = tokio::spawn(async move {
-        head(&mut endpoint).await;
-        sleep(LONG + LONG / 2).await;
-        endpoint.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
-        endpoint
-    });
-    for _ in 0..LONG.as_millis() / STEP.as_millis() {
-        assert_eq!(push(&mut body, 1).await, 1);
-        sleep(STEP).await;
-    }
-    assert_eq!(response(answered).await.status(), 200);
-    drop(reading.await);
+fn grpc() -> Request<()> {
+    Request::post("http://a.test/up").header("content-type", "application/grpc").body(()).unwrap()
+}
 
+#[tokio::test]
+async fn grpc_streams_to_http2_endpoints_have_no_minimum_rate() {
+    for driver in DRIVERS {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let web = route("web", AppProtocol::H2c);
+        let model = Model::default().route("a.test", web).backend("web", &[listener.local_addr().unwrap()]);
+        let bed = Bed::with(model, held_to(driver, Enforce::Always)).await;
+        let (answered, mut body) = client(&bed, 64 << 10).await.send_request(grpc(), false).unwrap();
+        let endpoint = tokio::spawn(async move {
+            let mut connection = h2::server::handshake(listener.accept().await.unwrap().0).await.unwrap();
+            while let Some(Ok((asked, mut respond))) = connection.accept().await {
+                tokio::spawn(async move {
+                    let mut body = asked.into_body();
+                    while body.data().await.is_some() {}
+                    respond.send_response(Response::new(()), true).unwrap();
+                });
+            }
+        });
+        for _ in 0..LONG.as_millis() / STEP.as_millis() {
+            assert_eq!(push(&mut body, 1).await, 1, "{driver:?}");
+            sleep(STEP).await;
+        }
+        body.send_data(Bytes::new(), true).unwrap();
+        assert_eq!(response(answered).await.status(), 200, "{driver:?}");
+        endpoint.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_content_type_of_grpc_does_not_exempt_a_body_to_an_http1_endpoint() {
+    for driver in DRIVERS {
+        let (bed, listener) = bed(driver, Enforce::Always).await;
+        let (answered, mut body) = client(&bed, 64 << 10).await.send_request(grpc(), false).unwrap();
+        let mut endpoint = listener.accept().await.unwrap().0;
+        tokio::spawn(async move { while matches!(endpoint.read(&mut [0; 64]).await, Ok(1..)) {} });
+        let sending = async {
+            loop {
+                body.send_data(Bytes::from_static(b"x"), false).ok();
+                sleep(STEP).await;
+            }
+        };
+        // The failure has the form of gRPC: DEADLINE_EXCEEDED.
+        tokio::select! {
+            answer = response(answered) => assert_eq!(answer.headers()["grpc-status"], "4", "{driver:?}"),
+            () = sending => unreachable!(),
+        }
+        bed.until_metric(r#"tidegate_requests_by_reason_total{reason="body-stalled"} 1"#).await;
+
+        let mut stream = bed.connect().await;
+        stream.set_nodelay(true).unwrap();
+        let post = b"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Type: application/grpc\r\nContent-Length: 1000\r\n\r\n";
+        stream.write_all(post).await.unwrap();
+        let mut endpoint = listener.accept().await.unwrap().0;
+        tokio::spawn(async move { while matches!(endpoint.read(&mut [0; 64]).await, Ok(1..)) {} });
+        let said = trickle(&mut stream).await.to_lowercase();
+        assert!(said.contains("grpc-status: 4") && said.contains("connection: close"), "{driver:?}: {said}");
+        bed.until_metric(r#"tidegate_requests_by_reason_total{reason="body-stalled"} 2"#).await;
+    }
+}
+
+#[tokio::test]
+async fn tunnels_have_no_minimum_rate() {
+    let (bed, listener) = bed(Driver::Both, Enforce::Always).await;
     let mut stream = bed.connect().await;
     let upgrade = b"GET / HTTP/1.1\r\nHost: a.test\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
     stream.write_all(upgrade).await.unwrap();

@@ -344,8 +344,7 @@ async fn requests_beyond_plain_http_use_the_pingora_driver() {
     for (name, value, driver) in [
         ("accept", "*/*", "native"),
         ("content-type", "application/json", "native"),
-        ("content-type", "application/grpc", "pingora"),
-        ("content-type", "application/gRPC-web+proto", "pingora"),
+        ("content-type", "application/grpc", "native"),
         ("te", "trailers", "native"),
         ("trailer", "x-sum", "native"),
         ("expect", "100-continue", "native"),

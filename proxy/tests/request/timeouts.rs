@@ -47,6 +47,28 @@ async fn the_response_timeout_applies_to_upgrades() {
     }
 }
 
+/// Asking for an upgrade gives a response no longer time than every other one has.
+#[tokio::test]
+async fn a_refused_upgrade_has_the_read_timeout_of_a_request() {
+    for driver in [Driver::Both, Driver::Pingora] {
+        for framing in ["Content-Length: 100", "Transfer-Encoding: chunked", "X-Framed-By: close"] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let settings = Settings { read_timeout: Some(MOMENT), ..Settings::default() };
+            let model = timed(listener.local_addr().unwrap(), settings);
+            let bed = Bed::with(model, |options| options.driver = driver).await;
+            let mut stream = bed.connect().await;
+            stream.write_all(ASK.as_bytes()).await.unwrap();
+            let mut endpoint = listener.accept().await.unwrap().0;
+            let head = format!("HTTP/1.1 200 OK\r\n{framing}\r\n\r\n1\r\nx\r\n");
+            endpoint.write_all(head.as_bytes()).await.unwrap();
+            let mut said = Vec::new();
+            let read = timeout(PATIENCE, stream.read_to_end(&mut said));
+            read.await.unwrap_or_else(|_| panic!("{driver:?} {framing}: the edge waits for ever")).ok();
+            bed.until_metric(r#"tidegate_requests_by_reason_total{reason="upstream-timeout"} 1"#).await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_timeout_of_a_request_does_not_outlive_it() {
     let upstream = Upstream::echo().await;

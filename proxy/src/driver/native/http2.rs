@@ -20,7 +20,6 @@ use crate::clock;
 use crate::connection::ConnectionFacts;
 use crate::driver::pingora::head::Parsed;
 use crate::http::body::Framing;
-use crate::http::names::is_grpc_type;
 use crate::http::request_framing::framing;
 use crate::observe::metrics::DriverUsed;
 use crate::reason::Reason;
@@ -122,7 +121,6 @@ fn may_have(name: &str, value: &[u8]) -> bool {
             "expect" => value.eq_ignore_ascii_case(b"100-continue"),
             // The only allowed value in HTTP/2 (RFC 9113 section 8.2.2); Firefox sends it with every request.
             "te" => value == b"trailers",
-            "content-type" => !is_grpc_type(value),
             _ => true,
         }
 }
@@ -149,7 +147,7 @@ mod tests {
         check("GET", uri, &[("host", "a.test"), ("cookie", "a=b"), ("cookie", "c=d")], true);
         check("GET", uri, &[("te", "trailers")], true);
         check("POST", uri, &[("trailer", "x-sum"), ("expect", "100-continue"), ("proxy-authorization", "x")], true);
-        check("POST", uri, &[("te", "trailers"), ("content-type", "application/grpc")], false);
+        check("POST", uri, &[("te", "trailers"), ("content-type", "application/grpc")], true);
         for method in ["CONNECT", "TRACE"] {
             check(method, uri, &[], false);
         }
@@ -168,8 +166,6 @@ mod tests {
             ("proxy-connection", "close"),
             ("transfer-encoding", "chunked"),
             ("http2-settings", "x"),
-            ("content-type", "application/grpc"),
-            ("content-type", "Application/gRPC+proto"),
             ("content-length", "+5"),
             ("content-length", ""),
             ("content-length", "5, 5"),

@@ -8,13 +8,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::HeaderValue;
-use http::header::CONTENT_TYPE;
-use pingora::http::RequestHeader;
 
 use crate::clock;
 use crate::connection::rate::{RateMeter, Rule};
-use crate::http::names::is_grpc_type;
 
 /// The client must be disconnected because it is too slow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,12 +52,6 @@ struct PieceInTransit {
 }
 
 impl BodyRates {
-    /// The rates of a new request.
-    pub(crate) fn of(request: &RequestHeader) -> Self {
-        let content_type = request.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-        Self { any: content_type.is_some_and(is_grpc_type), ..Self::default() }
-    }
-
     /// Rates without a minimum.
     pub(crate) fn unbounded() -> Self {
         Self { any: true, ..Self::default() }
@@ -257,11 +247,9 @@ mod tests {
     }
 
     #[test]
-    fn grpc_streams_have_no_least_rate() {
+    fn unbounded_rates_have_no_minimum() {
         let budget = Budget::new(&BudgetLimits::default());
-        let mut grpc = RequestHeader::build("POST", b"/", None).unwrap();
-        grpc.insert_header(CONTENT_TYPE, "application/grpc+proto").unwrap();
-        let (mut rates, start) = (BodyRates::of(&grpc), clock::now());
+        let (mut rates, start) = (BodyRates::unbounded(), clock::now());
         for second in [0, 100, 200] {
             let now = start + second * SECOND;
             rates.sent(&mut piece(1), false, (&LIMITS, &budget), now).unwrap();

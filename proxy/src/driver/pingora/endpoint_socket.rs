@@ -22,6 +22,7 @@ use pingora::protocols::l4::stream::Stream;
 use pingora::protocols::l4::virt::{VirtualSockOpt, VirtualSocket, VirtualSocketStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
+use tokio::time::{Sleep, sleep};
 
 use super::body_rates::PiecesInTransit;
 use super::fault;
@@ -53,6 +54,9 @@ pub(super) struct Link {
     pool_size: usize,
     /// Whether the request is HEAD, whose response has no body.
     to_head: bool,
+    /// The maximum wait for the next bytes of a body, if Pingora's own timeout is that of a tunnel, which the request
+    /// asks for and does not have yet.
+    silence_max: Option<Duration>,
     /// Whether the connection served a request before.
     reused: AtomicBool,
     /// Whether the response is complete.
@@ -69,11 +73,17 @@ pub(super) struct Link {
 
 impl Link {
     /// A new attempt for the endpoint of the key.
-    pub(super) const fn new(key: ConnectionKey, pool_size: usize, to_head: bool) -> Self {
+    pub(super) const fn new(
+        key: ConnectionKey,
+        pool_size: usize,
+        to_head: bool,
+        silence_max: Option<Duration>,
+    ) -> Self {
         Self {
             key,
             pool_size,
             to_head,
+            silence_max,
             reused: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             is_not_reusable: AtomicBool::new(false),
@@ -153,7 +163,7 @@ impl L4Connect for OpenedConnector {
         let connection = self.outcome.send_replace(None).unwrap_or(Err(Reason::Internal)).map_err(fault::connecting)?;
         let stage = Stage::Head(IncompleteHead::default());
         let (link, held) = (Arc::clone(&self.link), Vec::new());
-        let socket = Socket { connection: Some(connection), link, stage, held, given: 0, polls: 0 };
+        let socket = Socket { connection: Some(connection), link, stage, held, given: 0, polls: 0, silence: None };
         Ok(VirtualSocketStream::new(Box::new(socket)).into())
     }
 }
@@ -175,6 +185,8 @@ struct Socket {
     given: usize,
     /// How often the task was polled since there was no more room.
     polls: u8,
+    /// The end of the wait for the next bytes of a body; see [`Link::silence_max`].
+    silence: Option<Pin<Box<Sleep>>>,
 }
 
 impl fmt::Debug for Socket {
@@ -265,12 +277,27 @@ impl Socket {
             return Poll::Pending;
         }
         let before = into.filled().len();
-        ready!(poll_piece(connection, cx, into, room.max(PIECE_BYTES_MIN)))?;
+        let Poll::Ready(read) = poll_piece(connection, cx, into, room.max(PIECE_BYTES_MIN)) else {
+            return self.poll_silence(cx).map(Err);
+        };
+        self.silence = None;
+        read?;
         if let Stage::Body(Some(chunks)) = &mut self.stage {
             chunks.pass(into, before)?;
         }
         self.link.unseen.fetch_add(into.filled().len() - before, Relaxed);
         Poll::Ready(Ok(()))
+    }
+}
+
+impl Socket {
+    /// Ready with an error at the end of the wait for the next bytes, if the wait has one.
+    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let Some(max) = self.link.silence_max.filter(|_| !self.link.is_tunnel.load(Relaxed)) else {
+            return Poll::Pending;
+        };
+        let silence = self.silence.get_or_insert_with(|| Box::pin(sleep(max)));
+        silence.as_mut().poll(cx).map(|()| ErrorKind::TimedOut.into())
     }
 }
 

@@ -25,6 +25,7 @@ pub(crate) fn reason(error: &Error) -> Reason {
         (ErrorSource::Downstream, ..) => Reason::MalformedRequest,
         (_, E::ConnectTimedout | E::TLSHandshakeTimedout, _) => Reason::ConnectTimeout,
         (_, E::ReadTimedout | E::WriteTimedout, _) => Reason::UpstreamTimeout,
+        (ErrorSource::Upstream, E::ReadError, _) if is_silent(error) => Reason::UpstreamTimeout,
         // Pingora reports an internal error if a socket cannot be opened, has no address, or may not connect.
         (_, E::ConnectError | E::BindError | E::SocketError | E::InternalError, Some(reason)) => reason,
         (
@@ -81,6 +82,11 @@ pub(super) fn of_stream(error: h2::Error, answered: bool) -> Box<Error> {
         (false, false) => RetryType::Decided(false),
     };
     error
+}
+
+/// Returns `true` if the socket's own wait for an endpoint has ended, and not one of the operating system.
+fn is_silent(error: &Error) -> bool {
+    has_cause(error, ErrorKind::TimedOut) && system(error).is_some_and(|error| error.raw_os_error().is_none())
 }
 
 /// Returns `true` if [`crate::connection`] has refused the bytes read.

@@ -48,7 +48,9 @@ pub(super) fn peer(attempt: &UpstreamAttempt<'_>, need: &ConnectionNeeds<'_>) ->
     // Pingora could not check whether it is alive, and would log an error.
     options.idle_timeout = Some(NOTHING);
     let key = ConnectionKey::new(target, endpoint, || need.host.to_owned());
-    let link = Arc::new(Link::new(key, need.pool_size, need.to_head));
+    // Until the endpoint agrees to the tunnel, its response has the timeout of every other one.
+    let silence_max = upgrade.then_some(silence);
+    let link = Arc::new(Link::new(key, need.pool_size, need.to_head, silence_max));
     let peer = HttpPeer {
         _address: SocketAddr::Inet(endpoint.address),
         // TLS is the link's.

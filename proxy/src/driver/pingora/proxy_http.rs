@@ -95,9 +95,8 @@ impl ProxyHttp for PingoraDriver {
     /// None of Pingora's: compression is shared by both drivers.
     fn init_downstream_modules(&self, _: &mut HttpModules) {}
 
-    async fn early_request_filter(&self, session: &mut Session, ctx: &mut RequestContext) -> Result<()> {
+    async fn early_request_filter(&self, session: &mut Session, _: &mut RequestContext) -> Result<()> {
         set_deadlines(session, &self.shared);
-        ctx.rates = BodyRates::of(session.req_header());
         Ok(())
     }
 
@@ -123,6 +122,11 @@ impl ProxyHttp for PingoraDriver {
                 Decided::Reply(replied) => break State::Replied(replied),
             }
         };
+        if let State::Forwarding(forwarding) = &ctx.state
+            && forwarding.is_grpc_stream(&Parsed::new(session.req_header()))
+        {
+            ctx.rates = BodyRates::unbounded();
+        }
         let State::Replied(replied) = &ctx.state else { return Ok(false) };
         if replied.reply().reason == Reason::ClientGone {
             return Err(stop(ctx, Reason::ClientGone));

@@ -29,7 +29,7 @@ async fn connect_for(listener: &TcpListener, to_head: bool) -> (Arc<Link>, Strea
     let address = listener.local_addr().unwrap();
     let target = Target { backend: backend_key("web"), protocol: AppProtocol::Http, tls: None, fixed: None };
     let key = ConnectionKey::new(&target, &Endpoint::tcp(address, None), String::new);
-    let link = Arc::new(Link::new(key, 9, to_head));
+    let link = Arc::new(Link::new(key, 9, to_head, None));
     let opened = OpenedConnector::of(Arc::clone(&link), Duration::from_secs(20)).await;
     (link, opened.connect(&address.into()).await.unwrap())
 }
