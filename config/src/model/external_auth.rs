@@ -39,6 +39,16 @@ pub enum AuthProtocol {
     },
 }
 
+impl AuthProtocol {
+    /// The headers of a request that are sent besides those that always are.
+    #[must_use]
+    pub fn request_headers(&self) -> &[HeaderName] {
+        match self {
+            Self::Http { request_headers, .. } | Self::Grpc { request_headers } => request_headers,
+        }
+    }
+}
+
 impl ExternalAuth {
     /// The largest body that can be held, in bytes.
     pub const BODY_BYTES_MAX: u32 = 64 * 1024;

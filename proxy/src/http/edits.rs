@@ -7,7 +7,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 
-use super::names::same_name;
+use super::names::{is_other_spelling, same_name};
 
 /// The capacity that a list keeps from one head to the next: a number of edits, and of bytes of their values. Larger
 /// capacity is freed.
@@ -22,6 +22,8 @@ pub(crate) struct Edits {
     /// The lengths of the names whose existing values are removed, by one edit and by several: most headers have
     /// another length, and need not be compared with any of them.
     removing: (Lengths, Lengths),
+    /// The lengths of the names of added values.
+    adding: Lengths,
 }
 
 /// A set of lengths modulo 64.
@@ -129,6 +131,7 @@ impl Edits {
         self.values.shrink_to(KEPT.1);
         self.target = None;
         self.removing = Default::default();
+        self.adding = Lengths::default();
     }
 
     /// Removes every value of a header.
@@ -136,6 +139,12 @@ impl Edits {
         let name = name.into();
         self.removes_one_more(name.get());
         self.list.push(Listed { name, how: How::Remove });
+    }
+
+    /// Removes every value of a header before all other edits, which may set or add values of it.
+    pub(crate) fn remove_first(&mut self, name: HeaderName) {
+        self.removes_one_more(&name);
+        self.list.insert(0, Listed { name: Name::Other(name), how: How::Remove });
     }
 
     /// Replaces every value of a header by the one that `write` writes.
@@ -152,8 +161,9 @@ impl Edits {
 
     /// Adds the value that `write` writes to a header.
     pub(crate) fn append(&mut self, name: impl Into<Name>, write: impl FnOnce(&mut Vec<u8>)) {
-        let value = self.written(write);
-        self.list.push(Listed { name: name.into(), how: How::Add(value) });
+        let (name, value) = (name.into(), self.written(write));
+        self.adding.add(name.get().as_str().len());
+        self.list.push(Listed { name, how: How::Add(value) });
     }
 
     /// Replaces the target by the one that `write` writes, in origin form.
@@ -199,6 +209,13 @@ impl Edits {
     pub(crate) fn removes(&self, name: &[u8]) -> bool {
         let is = |own: &HeaderName| same_name(own.as_str().as_bytes(), name);
         self.removing.0.has(name.len()) && self.iter().any(|edit| edit.removes() && is(edit.name()))
+    }
+
+    /// Returns `true` if a name is another spelling of one in the list ([`is_other_spelling`]).
+    pub(crate) fn has_other_spelling(&self, name: &[u8]) -> bool {
+        let length = name.len();
+        let is = |listed: &Listed| is_other_spelling(name, listed.name.get().as_str().as_bytes());
+        (self.removing.0.has(length) || self.adding.has(length)) && self.list.iter().any(is)
     }
 
     /// The headers that are set or added, and that no later edit removes again, in order.

@@ -21,17 +21,6 @@ pub(crate) static X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 /// The header for a request that came before the TLS handshake was complete (RFC 8470 section 5.1).
 pub(crate) static EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
 
-/// The names of the headers that every request gets.
-pub(crate) const SET_ALWAYS: [&str; 7] = [
-    "x-forwarded-for",
-    "x-forwarded-proto",
-    "x-forwarded-host",
-    "x-forwarded-port",
-    "x-real-ip",
-    "x-request-id",
-    "cdn-loop",
-];
-
 /// The prefix of headers with which a proxy describes how a request reached it. The edge sets some of them itself.
 pub(crate) const FORWARDED_AS: &[u8] = b"x-forwarded-";
 
@@ -78,6 +67,26 @@ const fn lower(bytes: u64) -> u64 {
     bytes | upper >> 2
 }
 
+/// Returns `true` if a name is another spelling of a decided one: servers that turn headers into variables read both as
+/// one header. CGI (RFC 3875 section 4.1.18) and WSGI write an underscore for a hyphen, PHP also for a dot, and some
+/// servers for every character that is neither a letter nor a digit. The same name in another case is not another
+/// spelling.
+#[inline]
+pub(crate) fn is_other_spelling(name: &[u8], decided: &[u8]) -> bool {
+    name.len() == decided.len() && reads_alike(name, decided) && !same_letters(name, decided)
+}
+
+/// Returns `true` if the first bytes of a name are a spelling of a prefix, of this one or another.
+pub(crate) fn begins_like(name: &[u8], prefix: &[u8]) -> bool {
+    name.get(..prefix.len()).is_some_and(|start| reads_alike(start, prefix))
+}
+
+/// Returns `true` if two names of one length become the same variable.
+fn reads_alike(one: &[u8], other: &[u8]) -> bool {
+    let variable = |byte: &u8| if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'_' };
+    one.iter().map(variable).eq(other.iter().map(variable))
+}
+
 /// Returns `true` for the `Content-Type` of gRPC, or of a protocol derived from it.
 pub(crate) fn is_grpc_type(value: &[u8]) -> bool {
     value.get(..16).is_some_and(|start| start.eq_ignore_ascii_case(b"application/grpc"))
@@ -105,5 +114,20 @@ mod tests {
             }
         }
         assert!(same_name(b"", b"") && !same_name(b"", b"a") && !same_name(b"content-length", b"content-lengt"));
+    }
+    #[test]
+    fn spellings_differ_in_characters_that_are_neither_letters_nor_digits() {
+        let check = |name: &str, want: bool| {
+            assert_eq!(is_other_spelling(name.as_bytes(), b"x-user-id"), want, "{name}");
+            assert_eq!(is_other_spelling(b"x-user-id", name.as_bytes()), want, "{name}");
+        };
+        for other in ["x_user_id", "X_User-Id", "x-user_id", "x.user.id", "X-USER.ID", "x~user|id", "x!user^id"] {
+            check(other, true);
+        }
+        for name in ["x-user-id", "X-User-ID", "xuserid", "x-user-i", "x_user_idd", "x-user-ia", "x-userxid", ""] {
+            check(name, false);
+        }
+        assert!(begins_like(b"X_Forwarded.For", FORWARDED_AS) && begins_like(b"x-forwarded-", FORWARDED_AS));
+        assert!(!begins_like(b"x-forwarded", FORWARDED_AS) && !begins_like(b"x-forward-ed-", FORWARDED_AS));
     }
 }

@@ -19,7 +19,7 @@ use crate::observe::external_auth_metrics::{CallFailure, Outcome};
 use crate::reason::Reason;
 use crate::request::cors;
 use crate::request::exchange::{Arrived, End, Exchange, Matched, Replied};
-use crate::request::external_auth::{self, AuthCheck, CallCharge, CheckResult, Grants};
+use crate::request::external_auth::{self, AuthCheck, CallCharge, CheckResult};
 use crate::request::forwarding::{Charges, Forwarding, SelectedTarget, Session, head_deadline};
 use crate::request::guard::{Admitted, GuardResult, Guarded, Inbound, admit};
 use crate::request::local_reply::LocalReply;
@@ -162,7 +162,7 @@ impl Pending {
         undecided.held_bytes = held_bytes;
         let step = match result {
             Ok(CheckResult::Allowed(grants)) => {
-                undecided.grant(grants, head);
+                undecided.exchange.grants.push(Arc::new(grants));
                 match at {
                     CheckedBy::Guard(place) => undecided.guards(&valid, place + 1, head),
                     CheckedBy::Share(admitted, place) => undecided.share(admitted, (place, true), &valid, head),
@@ -212,15 +212,6 @@ impl Undecided {
             }
             Err(reply) => Decided::Reply(Replied::new(self.into_exchange(), reply)),
         }
-    }
-
-    /// Keeps the grants of a service, and removes client headers that endpoints may mistake for them.
-    fn grant<H: HeaderNames>(&mut self, mut grants: Grants, head: &H) {
-        let misleading = external_auth::misleading(&grants.request, |see| head.each_name(see));
-        if !misleading.is_empty() {
-            grants.request.remove = grants.request.remove.iter().cloned().chain(misleading).collect();
-        }
-        self.exchange.grants.push(Arc::new(grants));
     }
 
     /// Evaluates the guards of the route from an index on.

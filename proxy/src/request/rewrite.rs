@@ -6,14 +6,16 @@ use std::time::SystemTime;
 
 use http::header::{CONNECTION, COOKIE, FORWARDED, HOST, TE, UPGRADE};
 use http::{HeaderName, HeaderValue};
-use tidegate_config::model::{AppProtocol, Filter, ForwardedFor, Head, PathRewrite, Route, normalize};
+use tidegate_config::model::{
+    AppProtocol, Filter, ForwardedFor, Guard, Head, PathRewrite, Route, SessionCarrier, normalize,
+};
 
 use crate::connection::AddressText;
 use crate::http::cdn_loop::LoopToken;
 use crate::http::edits::Edits;
 use crate::http::names::{
-    CDN_LOOP, EARLY_DATA, FORWARDED_AS, HeaderNames, SET_ALWAYS, X_CORRELATION_ID, X_FORWARDED_FOR, X_FORWARDED_HOST,
-    X_FORWARDED_PORT, X_FORWARDED_PROTO, X_REAL_IP, X_REQUEST_ID, X_REQUEST_START,
+    CDN_LOOP, EARLY_DATA, FORWARDED_AS, HeaderNames, X_CORRELATION_ID, X_FORWARDED_FOR, X_FORWARDED_HOST,
+    X_FORWARDED_PORT, X_FORWARDED_PROTO, X_REAL_IP, X_REQUEST_ID, X_REQUEST_START, begins_like, is_other_spelling,
 };
 use crate::request::path_rewrite;
 use crate::request::phase::RequestFacts;
@@ -24,24 +26,8 @@ use crate::request::validate::Protocol;
 /// Set by ingress-nginx; endpoints may rely on it.
 const SCHEME: &[u8] = b"x-scheme";
 
-/// The names of the headers that a request gets only with some routes.
-const SET_BY_ROUTE: [&str; 2] = ["x-correlation-id", "x-request-start"];
-
-/// The name of a header that must not be forwarded: a claim about the client from an untrusted peer; or, from any peer,
-/// a spelling that servers which turn headers into variables (CGI, WSGI) cannot distinguish from a header of the edge,
-/// because they treat underscores as hyphens.
-fn misleading(name: &[u8], trusted: bool, by_route: &[&str]) -> Option<HeaderName> {
-    // All of them have these prefixes, and few others do.
-    let ([b'x' | b'X', b'-' | b'_', ..] | [b'c' | b'C', b'd' | b'D', ..]) = name else { return None };
-    let meant = || name.iter().map(|byte| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() });
-    let misleads = if SET_ALWAYS.iter().chain(by_route).any(|own| own.bytes().eq(meant())) {
-        name.contains(&b'_')
-    } else {
-        let claims = || meant().take(FORWARDED_AS.len()).eq(FORWARDED_AS.iter().copied());
-        !trusted && (claims() || meant().eq(SCHEME.iter().copied()))
-    };
-    misleads.then(|| HeaderName::from_bytes(name).ok())?
-}
+/// The headers by which the edge decides where a body ends.
+const FRAMING: [&str; 2] = ["content-length", "transfer-encoding"];
 
 /// The input of the rewrite of a request.
 #[derive(Clone, Copy, Debug)]
@@ -93,17 +79,6 @@ pub(crate) fn request<H: Head + HeaderNames>(head: &H, input: &RewriteInput<'_>,
     if head.header(FORWARDED.as_str()).is_some() {
         edits.remove(FORWARDED);
     }
-    let by_route: &[&str] = match (input.correlation.is_some(), input.start.is_some()) {
-        (false, false) => &[],
-        (true, false) => &SET_BY_ROUTE[..1],
-        (false, true) => &SET_BY_ROUTE[1..],
-        (true, true) => &SET_BY_ROUTE,
-    };
-    head.each_name(&mut |name| {
-        if let Some(name) = misleading(name, input.request.client.trusted, by_route) {
-            edits.remove(name);
-        }
-    });
     identify(head, input, edits);
     carry_over(head, input, edits);
     if input.request.protocol == Protocol::Http2 && !input.protocol.is_http2() {
@@ -120,6 +95,7 @@ pub(crate) fn request<H: Head + HeaderNames>(head: &H, input: &RewriteInput<'_>,
         }
     }
     edits.set(&CDN_LOOP, |out| input.token.write_added(head, out));
+    remove_misleading(head, input, edits);
     let path = if rewrite.is_some() || input.request.had_dot_segments {
         normalize(head.path()).and_then(|path| path_rewrite::onward(rewrite, &input.route.path, head.path(), &path))
     } else {
@@ -135,6 +111,37 @@ pub(crate) fn request<H: Head + HeaderNames>(head: &H, input: &RewriteInput<'_>,
             }
         });
     }
+}
+
+/// Removes the headers of the client that an endpoint could mistake for ones that were decided upon: other spellings
+/// of the names in the edits, and of those by which the edge or the route decides; and from an untrusted peer, claims
+/// about the client that the edge does not make itself.
+fn remove_misleading<H: HeaderNames>(head: &H, input: &RewriteInput<'_>, edits: &mut Edits) {
+    let mut found = Vec::new();
+    head.each_name(&mut |name| {
+        let is_claim = || begins_like(name, FORWARDED_AS) || name.len() == SCHEME.len() && begins_like(name, SCHEME);
+        let misleads = edits.has_other_spelling(name)
+            || read_by(input.route).any(|read| is_other_spelling(name, read.as_bytes()))
+            || !input.request.client.trusted && is_claim() && !edits.removes(name);
+        if misleads {
+            found.extend(HeaderName::from_bytes(name));
+        }
+    });
+    found.into_iter().for_each(|name| edits.remove_first(name));
+}
+
+/// The names of the headers of a request by which the edge decides for a route: where the body ends, whether the route
+/// matches, the session, and whether a service allows the request.
+fn read_by(route: &Route) -> impl Iterator<Item = &str> {
+    let session = route.settings.session.as_ref().and_then(|session| match &session.carrier {
+        SessionCarrier::Header(name) => Some(name.as_str()),
+        SessionCarrier::Cookie(_) => None,
+    });
+    let services = route.guards.iter().filter_map(Guard::external_auth);
+    let services = services.chain(route.action.shares().iter().filter_map(|share| share.external_auth.as_ref()));
+    let shown = services.flat_map(|service| service.protocol.request_headers()).map(HeaderName::as_str);
+    let matched = route.conditions.headers.iter().map(|header| &*header.name);
+    FRAMING.into_iter().chain(matched).chain(session).chain(shown)
 }
 
 /// Adds the headers about the client and its request.
@@ -231,13 +238,15 @@ fn join_cookies<H: Head + ?Sized>(head: &H, edits: &mut Edits) {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_config::model::HeaderEdits;
+    use std::sync::Arc;
+
+    use tidegate_config::model::{AuthProtocol, ExternalAuth, HeaderEdits, TextMatch, ValueMatch};
 
     use super::*;
     use crate::http::edits::Edit;
     use crate::request::client::Client;
     use crate::sample::Sample;
-    use crate::sample_model::{path, route};
+    use crate::sample_model::{path, route, weighted};
 
     #[track_caller]
     fn check_id(sent: Option<&str>, keep: bool, want: &str) {
@@ -359,6 +368,53 @@ mod tests {
         check_cookies(Http2, Https, &["a=b", "a=b"], Some("a=b; a=b"));
         check_cookies(Http2, H2c, &["a=b", "c=d"], None);
         check_cookies(Http11, Http, &["a=b", "c=d"], None);
+    }
+
+    /// The names of a client's headers that are removed, in a route with a filter, a condition and an
+    /// authorisation service.
+    #[track_caller]
+    fn check_removed(trusted: bool, sent_names: &[&str], want: &[&str]) {
+        let name = HeaderName::from_static;
+        let value = HeaderValue::from_static("edge");
+        let own = HeaderEdits {
+            remove: [name("x-gone")].into(),
+            set: [(name("x-set"), value.clone()), (name("x_low"), value.clone())].into(),
+            add: [(name("x-added"), value)].into(),
+        };
+        let when = ValueMatch { name: "x-when".into(), value: TextMatch::Present };
+        let mut route = Route { filters: [Filter::RequestHeaders(own)].into(), ..route("r", path("/")) };
+        route.conditions.headers = [when].into();
+        let protocol = AuthProtocol::Grpc { request_headers: [name("x-shown")].into() };
+        let target = Arc::clone(weighted("authz", AppProtocol::H2c, 1).target().unwrap());
+        route.guards = [Guard::ExternalAuth(Arc::new(ExternalAuth { target, protocol, body_bytes_max: 0 }))].into();
+        let head = sent_names.iter().fold(Sample::get("a.test", "/"), |head, name| head.with(name, "client"));
+        let edits = sent(&head, &route, AppProtocol::Http, trusted);
+        let removed: Vec<&str> = sent_names.iter().copied().filter(|name| edits.removes(name.as_bytes())).collect();
+        assert_eq!(removed, want);
+        for (set, value) in [("x-set", "edge"), ("x_low", "edge"), ("x-forwarded-proto", "https")] {
+            check_set(&edits, set, Some(value));
+            assert!(edits.lasting().any(|(name, lasting)| name == set && lasting == value.as_bytes()), "{set}");
+        }
+    }
+
+    #[test]
+    fn other_spellings_of_decided_names_are_removed() {
+        let kept = ["x-added", "x-when", "x-shown", "x_other", "x.own", "content-length", "transfer-encoding", "x_"];
+        check_removed(true, &kept, &[]);
+        let others = ["x_gone", "X.GONE", "x_set", "X_Set", "x-low", "x.low", "x_added", "x_when", "x.shown"];
+        check_removed(true, &others, &others);
+        let framing = ["content_length", "Transfer.Encoding", "cdn_loop", "x_real_ip", "x_forwarded-for"];
+        check_removed(true, &framing, &framing);
+        // Replaced, and not removed alone.
+        check_removed(true, &["x-gone", "x-set", "x_low"], &["x-gone", "x-set", "x_low"]);
+    }
+
+    #[test]
+    fn claims_of_untrusted_peers_are_removed() {
+        let claims = ["x-forwarded-prefix", "X_Forwarded.Ssl", "x-forwarded-", "x-scheme", "X_SCHEME"];
+        check_removed(false, &claims, &claims);
+        check_removed(true, &claims, &[]);
+        check_removed(false, &["x-forwarded", "x-schemes", "xforwarded-for", "x", ""], &[]);
     }
 
     #[test]

@@ -146,6 +146,8 @@ pub const CLAIMS: &[&str] = &[
     "CDN-Loop: other; a=\"b, c\"\r\ncdn-loop: more\r\n",
     "CDN-Loop: \u{fc}\r\n",
     "CDN-Loop:\r\n",
+    "X_Set: c\r\nX_gone: 1\r\nx_MORE: 1\r\nX.Set: c\r\nX.Forwarded.For: 1.1.1.1\r\nx_own: kept\r\n",
+    "X_Gone: 1\r\nX-Gone: 2\r\nX_Other: kept\r\nx.own: kept\r\n",
 ];
 
 pub fn all() -> Vec<Case> {

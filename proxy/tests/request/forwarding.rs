@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue};
-use tidegate_config::model::{Filter, HeaderEdits, PathMatch, PathRewrite, ResponseEdits};
+use tidegate_config::model::{Filter, HeaderEdits, PathMatch, PathRewrite, ResponseEdits, TextMatch, ValueMatch};
 use tidegate_proxy::Driver;
 
 use super::bed::{Bed, Model};
@@ -62,22 +62,59 @@ async fn forwarded_headers_of_untrusted_clients_are_replaced() {
     check(&seen, "x-forwarded", "1");
 }
 
+/// Every spelling of a name with other characters for its hyphens, except its own.
+fn other_spellings(name: &str) -> Vec<String> {
+    let hyphens: Vec<usize> = name.match_indices('-').map(|(at, _)| at).collect();
+    let mut spellings = Vec::new();
+    for other in [b'_', b'.'] {
+        for choice in 1..1 << hyphens.len() {
+            let mut name = name.as_bytes().to_vec();
+            hyphens.iter().enumerate().filter(|(bit, _)| choice >> bit & 1 == 1).for_each(|(_, at)| name[*at] = other);
+            spellings.push(String::from_utf8(name).unwrap());
+        }
+    }
+    spellings
+}
+
 #[tokio::test]
-async fn underscore_spellings_of_the_forwarded_headers_are_removed() {
-    // CGI and WSGI map both underscores and hyphens to underscores.
+async fn other_spellings_of_names_that_filters_decide_are_removed() {
+    let pair = |name, value| (HeaderName::from_static(name), HeaderValue::from_static(value));
+    let own = HeaderEdits {
+        remove: [HeaderName::from_static("x-my-secret")].into(),
+        set: [pair("x-my-set", "edge"), pair("x_our_set", "edge")].into(),
+        add: [pair("x-my-list", "edge")].into(),
+    };
+    let mut lines = String::new();
+    for name in ["X-My-Secret", "x-my-set", "X-MY-LIST", "x-our-set", "X-When-Sent"] {
+        other_spellings(name).iter().for_each(|name| lines += &format!("{name}: forged\r\n"));
+    }
+    lines += "x-our-set: forged\r\nX_My: kept\r\nX-When-Sent: yes\r\nX-My-List: client\r\n";
+    for driver in [Driver::Both, Driver::Pingora] {
+        let mut upstream = Upstream::echo().await;
+        let model = Model::edited(&[upstream.address], |route| {
+            route.filters = [Filter::RequestHeaders(own.clone())].into();
+            route.conditions.headers = [ValueMatch { name: "x-when-sent".into(), value: TextMatch::Present }].into();
+        });
+        let bed = Bed::with(model, |options| options.driver = driver).await;
+        bed.get("a.test", "/", &lines).await;
+        let seen = upstream.seen().await;
+        assert!(!seen.head.contains("forged"), "{driver:?}: {}", seen.head);
+        for (name, value) in [("x-my-set", "edge"), ("x_our_set", "edge"), ("x_my", "kept"), ("x-when-sent", "yes")] {
+            check(&seen, name, value);
+        }
+        assert!(seen.head.to_lowercase().contains("x-my-list: client\r\n"), "{driver:?}: {}", seen.head);
+    }
+}
+
+#[tokio::test]
+async fn other_spellings_of_the_forwarded_headers_are_removed() {
     let names =
         ["X-Forwarded-For", "x-forwarded-proto", "X-Forwarded-Host", "x-forwarded-port", "X-Real-IP", "X-Request-ID"];
     let mut lines = String::new();
     for name in names {
-        let hyphens: Vec<usize> = name.match_indices('-').map(|(at, _)| at).collect();
-        // Every combination of hyphens replaced by underscores, except none.
-        for choice in 1..1 << hyphens.len() {
-            let mut name = name.as_bytes().to_vec();
-            hyphens.iter().enumerate().filter(|(bit, _)| choice >> bit & 1 == 1).for_each(|(_, at)| name[*at] = b'_');
-            lines += &format!("{}: forged\r\n", String::from_utf8(name).unwrap());
-        }
+        other_spellings(name).iter().for_each(|name| lines += &format!("{name}: forged\r\n"));
     }
-    lines += "CDN_Loop: forged\r\nX_Own: kept\r\n";
+    lines += "CDN_Loop: forged\r\nContent_Length: forged\r\nTransfer_Encoding: forged\r\nX_Own: kept\r\n";
     for driver in [Driver::Both, Driver::Pingora] {
         let mut upstream = Upstream::echo().await;
         let bed = Bed::with(Model::to(&[upstream.address]), |options| options.driver = driver).await;

@@ -10,9 +10,20 @@ use tidegate_config::model::Head;
 
 use crate::http::body::{Framing, Malformed};
 use crate::http::edits::{Change, Edits};
-use crate::http::names::{HeaderNames, SET_ALWAYS};
+use crate::http::names::HeaderNames;
 use crate::http::response::{Announced, HEAD_BYTES_MAX, LINES_MAX, frame};
 use crate::request::validate::{HeadFacts, LINE_MARKS, Protocol};
+
+/// The names of the headers that every request gets.
+const SET_ALWAYS: [&str; 7] = [
+    "x-forwarded-for",
+    "x-forwarded-proto",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-real-ip",
+    "x-request-id",
+    "cdn-loop",
+];
 
 /// A read-only view of a request that Pingora has parsed.
 #[derive(Debug)]

@@ -298,26 +298,6 @@ fn may_deny_with(name: &HeaderName) -> bool {
     !is_own || *name == PROXY_AUTHENTICATE
 }
 
-/// The names in a head that an endpoint may confuse with the headers that a service decides upon: many servers treat
-/// underscores as hyphens.
-pub(crate) fn misleading(edits: &HeaderEdits, each_name: impl FnOnce(&mut dyn FnMut(&[u8]))) -> Vec<HeaderName> {
-    let mut found = Vec::new();
-    let named = edits.set.iter().chain(&edits.add).map(|(name, _)| name).chain(&edits.remove);
-    let names: Vec<&HeaderName> = named.collect();
-    each_name(&mut |sent| {
-        let folded = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
-        let meant = |name: &HeaderName| {
-            let name = name.as_str().as_bytes();
-            !name.eq_ignore_ascii_case(sent)
-                && name.iter().map(|byte| folded(*byte)).eq(sent.iter().map(|byte| folded(*byte)))
-        };
-        if names.iter().any(|name| meant(name)) {
-            found.extend(HeaderName::from_bytes(sent));
-        }
-    });
-    found
-}
-
 /// A header with a value, if both are valid.
 fn header(name: &str, value: &[u8]) -> Option<(HeaderName, HeaderValue)> {
     Some((HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_bytes(value).ok()?))
