@@ -117,6 +117,13 @@ pub enum VerificationMode {
 }
 
 impl Listener {
+    /// The port that clients connect to, if an object names it. A listener of the operator names none: usually a
+    /// Service maps its port to that of the socket. `socket` is the port of the socket.
+    #[must_use]
+    pub fn named_port(&self, socket: u16) -> Option<u16> {
+        self.port.or_else(|| self.origin.is_some().then_some(socket))
+    }
+
     /// A listener that takes every host, with the routes of the shared table.
     #[must_use]
     pub fn for_every_host(name: &str) -> Self {
@@ -158,5 +165,21 @@ impl TlsListener {
         let clients = listener.tls.as_ref().and_then(|tls| tls.clients.as_ref());
         let both_shared = self.shared && listener.table.is_shared();
         clients != self.clients.as_ref() || (!both_shared && listener.name != self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::{Kind, ObjectName};
+
+    #[test]
+    fn only_listeners_of_objects_name_the_port_of_clients() {
+        let gateway = ObjectRef::new(Kind::Gateway, ObjectName::new("a", "b"));
+        let origin = Some(Arc::new(ListenerOrigin { gateway, set: None, name: "c".into() }));
+        let listener = |origin, port| Listener { origin, port, ..Listener::for_every_host("http") };
+        assert_eq!(listener(None, None).named_port(8080), None);
+        assert_eq!(listener(origin.clone(), None).named_port(8080), Some(8080));
+        assert_eq!(listener(origin, Some(80)).named_port(8080), Some(80));
     }
 }

@@ -63,6 +63,8 @@ pub(crate) struct ConnectionFacts {
     pub(crate) local: SocketAddr,
     /// The address of the TCP peer, or the source in a trusted peer's PROXY header.
     pub(crate) peer: SocketAddr,
+    /// The port that the client connected to, if the PROXY header or a listener names it.
+    pub(crate) named_port: Option<u16>,
     /// Whether its peer is trusted with forwarded headers. A load balancer with the PROXY protocol does not read
     /// requests, so if its header has no address, the forwarded headers are the client's own.
     pub(crate) forwards: bool,
@@ -119,8 +121,8 @@ impl ConnectionFacts {
         accepted: Instant,
     ) -> Self {
         let (streams, tunnel) = (StreamCounts::default(), AtomicBool::new(false));
-        let (forwards, tls, client) = (true, None, None);
-        Self { bind, local, peer, forwards, text, tls, accepted, ending, client, activity, streams, tunnel }
+        let (named_port, forwards, tls, client) = (None, true, None, None);
+        Self { bind, local, peer, named_port, forwards, text, tls, accepted, ending, client, activity, streams, tunnel }
     }
 
     /// The connection was upgraded to another protocol, which has no minimum rate.
@@ -158,7 +160,7 @@ impl ConnectionFacts {
         use tidegate_config::model::BindProtocol;
         let local: SocketAddr = ([127, 0, 0, 1], 80).into();
         let bind = BindKey { address: local, protocol: BindProtocol::Http };
-        let (text, ending) = (AddressText::new(peer, local.port()), tokio::sync::watch::channel(false).1);
+        let (text, ending) = (AddressText::new(peer), tokio::sync::watch::channel(false).1);
         let now = crate::clock::now();
         Self::new(bind, (peer, local), text, ending, Activity::new(now, now), now)
     }
@@ -171,8 +173,6 @@ pub(crate) struct AddressText {
     pub(crate) socket: ArrayString<SOCKET_CHARACTERS_MAX>,
     /// The IP address of the peer.
     pub(crate) peer: ArrayString<IP_CHARACTERS_MAX>,
-    /// The port that the client connected to.
-    pub(crate) port: ArrayString<PORT_CHARACTERS_MAX>,
 }
 
 /// The maximum length of an IPv6 address, which may end like an IPv4 address.
@@ -186,13 +186,12 @@ const PORT_CHARACTERS_MAX: usize = 5;
 
 impl AddressText {
     /// The texts of these addresses.
-    pub(crate) fn new(peer: SocketAddr, to: u16) -> Self {
-        let (mut socket, mut own, mut port) = (ArrayString::new(), ArrayString::new(), ArrayString::new());
+    pub(crate) fn new(peer: SocketAddr) -> Self {
+        let (mut socket, mut own) = (ArrayString::new(), ArrayString::new());
         // The capacity fits every address and port.
         write!(socket, "{peer}").ok();
         write!(own, "{}", peer.ip()).ok();
-        write!(port, "{to}").ok();
-        Self { socket, peer: own, port }
+        Self { socket, peer: own }
     }
 }
 
@@ -220,8 +219,8 @@ mod tests {
     #[test]
     fn every_address_fits() {
         let long = SocketAddrV6::new(Ipv6Addr::from([0xff; 16]), u16::MAX, 0, u32::MAX);
-        let text = AddressText::new(long.into(), long.port());
-        assert_eq!((&*text.socket, &*text.port), (&*long.to_string(), "65535"));
+        let text = AddressText::new(long.into());
+        assert_eq!(&*text.socket, &*long.to_string());
         assert_eq!(&*text.peer, "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff");
     }
 }

@@ -57,6 +57,8 @@ pub(crate) struct ConnectionOrigin {
     pub(crate) local: SocketAddr,
     /// The address that the client connected to.
     pub(crate) destination: SocketAddr,
+    /// The port of it, if the PROXY header or a listener names it.
+    pub(crate) named_port: Option<u16>,
     /// See [`ConnectionFacts::forwards`](crate::connection::ConnectionFacts::forwards).
     pub(crate) forwards: bool,
     /// Its place among those of its client.
@@ -90,7 +92,8 @@ pub(crate) async fn open(
         }
     };
     let forwards = addresses.is_some() || !proxy_header;
-    let reached = || SocketAddr::new(local.ip(), traffic.port_of(&bind).unwrap_or(local.port()));
+    let named_port = addresses.as_ref().map_or_else(|| traffic.port_of(&bind), |ends| Some(ends.destination.port()));
+    let reached = || SocketAddr::new(local.ip(), named_port.unwrap_or(local.port()));
     let ConnectionAddresses { source: peer, destination } =
         addresses.unwrap_or_else(|| ConnectionAddresses { source: peer, destination: reached() });
     if proxy_header {
@@ -99,7 +102,8 @@ pub(crate) async fn open(
             .map_err(|why| traffic.metrics.refused(why))
             .ok()?;
     }
-    Some(ClientConnection { stream, origin: ConnectionOrigin { peer, local, destination, forwards, client } })
+    let origin = ConnectionOrigin { peer, local, destination, named_port, forwards, client };
+    Some(ClientConnection { stream, origin })
 }
 
 /// The addresses in a connection's PROXY header, if its peer is trusted. The header is read in any case.

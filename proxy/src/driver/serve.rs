@@ -103,11 +103,11 @@ async fn establish(
     let ConnectionState { client, activity } = known;
     let (bind, at) = (accepted.bind, accepted.at);
     let ClientConnection { stream, origin } = open(accepted, client, traffic, shutdown).await?;
-    let ConnectionOrigin { peer, local, destination, forwards, client } = origin;
-    let passed_on = |client| ConnectionOrigin { peer, local, destination, forwards, client };
-    let text = AddressText::new(peer, destination.port());
+    let ConnectionOrigin { peer, local, destination, named_port, forwards, client } = origin;
+    let passed_on = |client| ConnectionOrigin { peer, local, destination, named_port, forwards, client };
+    let text = AddressText::new(peer);
     let mut facts = ConnectionFacts::new(bind, (peer, local), text, shutdown.draining.clone(), activity, at);
-    (facts.forwards, facts.client) = (forwards, client);
+    (facts.named_port, facts.forwards, facts.client) = (named_port, forwards, client);
     match bind.protocol {
         // The bytes of these binds are passed on before anything is read.
         BindProtocol::Tcp | BindProtocol::Udp => None,

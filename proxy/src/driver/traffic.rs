@@ -70,9 +70,9 @@ impl Traffic {
         self.published.pin().trusted_proxies().iter().any(|net| net.contains(&peer))
     }
 
-    /// The port that clients of a bind connect to, if it differs from that of its socket.
+    /// The port that clients of a bind connect to, if one of its listeners names it.
     pub(crate) fn port_of(&self, bind: &BindKey) -> Option<u16> {
-        self.published.pin().bind(bind)?.listeners.iter().find_map(|listener| listener.port)
+        self.published.pin().bind(bind)?.listeners.iter().find_map(|listener| listener.named_port(bind.address.port()))
     }
 
     /// The place of a connection among those of its client; `None` for a trusted proxy, which acts for many.

@@ -19,6 +19,8 @@ pub(crate) struct Client {
     pub(crate) secure: bool,
     /// Whether the client's URL has a WebSocket scheme (`ws` or `wss`), according to a trusted proxy.
     pub(crate) websocket: bool,
+    /// Whether a trusted proxy named the scheme.
+    pub(crate) names_scheme: bool,
 }
 
 impl Client {
@@ -34,7 +36,7 @@ pub(crate) fn client<H: Head + ?Sized>(head: &H, peer: SocketAddr, secure: bool,
     let peer = peer.ip().to_canonical();
     let believed = |address: IpAddr| trusted.iter().any(|net| net.contains(&address));
     if !believed(peer) {
-        return Client { address: peer, peer, trusted: false, secure, websocket: false };
+        return Client { address: peer, peer, trusted: false, secure, websocket: false, names_scheme: false };
     }
     // Read from the left: an untrusted address replaces those to its left, and an invalid word invalidates all to its
     // left. If all addresses are trusted, the farthest is the client.
@@ -49,8 +51,10 @@ pub(crate) fn client<H: Head + ?Sized>(head: &H, peer: SocketAddr, secure: bool,
             }
         }
     });
-    let (secure, websocket) = last_scheme(head).unwrap_or((secure, false));
-    Client { address: untrusted.or(farthest).unwrap_or(peer), peer, trusted: true, secure, websocket }
+    let scheme = last_scheme(head);
+    let (secure, websocket) = scheme.unwrap_or((secure, false));
+    let address = untrusted.or(farthest).unwrap_or(peer);
+    Client { address, peer, trusted: true, secure, websocket, names_scheme: scheme.is_some() }
 }
 
 /// Whether the client of the nearest proxy uses TLS, and whether WebSocket: the last word of `X-Forwarded-Proto`, since

@@ -224,10 +224,7 @@ impl Undecided {
         let preflight = self.preflight(head);
         let Self { exchange, request, matched: Matched { listener, route }, .. } = &*self;
         let has_endpoint = |route: &Route| route.action.targets().any(|target| self.usable(target).is_some());
-        let facts = &exchange.facts;
-        let is_own_port = request.client.secure == facts.tls.is_some();
-        let port = is_own_port.then_some(&*facts.text.port);
-        let inbound = Inbound { client: &request.client, listener, port };
+        let inbound = Inbound { client: &request.client, listener, named_port: exchange.facts.named_port };
         let guarded = Guarded { route, effective: &self.effective, inbound, valid, head };
         match admit(&guarded, from, preflight, has_endpoint)? {
             GuardResult::Admitted(admitted) => self.choose_share(admitted, valid, head),

@@ -12,6 +12,7 @@ use tidegate_config::model::{
 
 use crate::reason::Reason;
 use crate::request::client::Client;
+use crate::request::client_port::client_port;
 use crate::request::local_reply::LocalReply;
 use crate::request::path_rewrite;
 use crate::request::validate::ValidRequest;
@@ -50,9 +51,8 @@ pub(crate) struct Inbound<'a> {
     pub(crate) client: &'a Client,
     /// The listener that it came to.
     pub(crate) listener: &'a ListenerName,
-    /// The port of that listener; `None` if, according to a trusted proxy, the client used another scheme than the
-    /// proxy does: the client then connected to a port of the proxy.
-    pub(crate) port: Option<&'a str>,
+    /// The port that the PROXY header or the listener names; see [`client_port`].
+    pub(crate) named_port: Option<u16>,
 }
 
 /// A request on its way through the guards of its route.
@@ -123,9 +123,9 @@ fn elsewhere<H: Head + ?Sized>(request: &Guarded<'_, H>, redirect: &Redirect) ->
     let host = redirect.host.as_deref().unwrap_or(&valid.host);
     let path = path_rewrite::onward(redirect.path.as_ref(), &route.path, head.path(), &valid.path);
     let path = path.as_deref().unwrap_or(head.path());
-    let given = redirect.port.map(|port| port.to_string());
     // A scheme in the redirect implies its default port.
-    let port = given.as_deref().or_else(|| inbound.port.filter(|_| redirect.scheme.is_none()));
+    let own = || redirect.scheme.is_none().then(|| client_port(head, inbound.client, inbound.named_port));
+    let port = redirect.port.or_else(own);
     away(redirect.status, location(scheme, host, port, path, head))
 }
 
@@ -133,7 +133,7 @@ fn elsewhere<H: Head + ?Sized>(request: &Guarded<'_, H>, redirect: &Redirect) ->
 fn location<H: Head + ?Sized>(
     scheme: &str,
     host: &str,
-    port: Option<&str>,
+    port: Option<u16>,
     path: &str,
     head: &H,
 ) -> Option<HeaderValue> {
@@ -141,10 +141,10 @@ fn location<H: Head + ?Sized>(
         return None;
     }
     let mut url = format!("{scheme}://{host}");
-    let is_default = matches!((scheme, port), (_, None) | ("http", Some("80")) | ("https", Some("443")));
+    let is_default = matches!((scheme, port), ("http", Some(80)) | ("https", Some(443)));
     if let Some(port) = port.filter(|_| !is_default) {
         url.push(':');
-        url.push_str(port);
+        url.push_str(itoa::Buffer::new().format(port));
     }
     url.push_str(path);
     if let Some(query) = head.query() {
@@ -174,7 +174,7 @@ mod tests {
 
     fn client(address: &str, secure: bool) -> Client {
         let address = address.parse().unwrap();
-        Client { address, peer: address, trusted: false, secure, websocket: false }
+        Client { address, peer: address, trusted: false, secure, websocket: false, names_scheme: false }
     }
 
     #[track_caller]
@@ -190,7 +190,7 @@ mod tests {
         let effective = Effective::resolve([&settings].into_iter());
         let has_endpoint = |route: &Route| &*route.origin.object.name.name != "empty";
         let listener = ListenerName("http".into());
-        let inbound = Inbound { client, listener: &listener, port: Some("8080") };
+        let inbound = Inbound { client, listener: &listener, named_port: Some(8080) };
         let preflight = Cors::of(&route.filters).and_then(|cors| cors::preflight(cors, head));
         let request = Guarded { route: &Arc::new(route), effective: &effective, inbound, valid: &valid, head };
         let got = admit(&request, 0, preflight, has_endpoint);
@@ -278,14 +278,14 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_port(scheme: Option<&str>, port: Option<u16>, (secure, came_to): (bool, Option<&str>), want: &str) {
+    fn check_port(scheme: Option<&str>, port: Option<u16>, (secure, named_port): (bool, Option<u16>), want: &str) {
         let redirect = Redirect { scheme: scheme.map(Into::into), host: None, port, path: None, status: 302 };
         let route = route("r", path("/"));
         let head = Sample::get("a.test", "/x");
         let path = Normalized { path: "/x".into(), had_dot_segments: false };
         let valid = ValidRequest { host: "a.test".into(), path, content_length: None };
         let (client, listener) = (client("192.0.2.9", secure), ListenerName("http".into()));
-        let inbound = Inbound { client: &client, listener: &listener, port: came_to };
+        let inbound = Inbound { client: &client, listener: &listener, named_port };
         let effective = Effective::resolve([&*route.settings].into_iter());
         let request = Guarded { route: &Arc::new(route), effective: &effective, inbound, valid: &valid, head: &head };
         let reply = elsewhere(&request, &redirect);
@@ -294,13 +294,13 @@ mod tests {
 
     #[test]
     fn a_redirect_leads_to_its_port_or_its_schemes_or_the_listeners() {
-        let (http, https) = ((false, Some("80")), (true, Some("443")));
-        let (http_8080, https_8443) = ((false, Some("8080")), (true, Some("8443")));
+        let (http, https) = ((false, Some(80)), (true, Some(443)));
+        let (http_8080, https_8443) = ((false, Some(8080)), (true, Some(8443)));
         check_port(None, None, http, "http://a.test/x");
         check_port(None, None, http_8080, "http://a.test:8080/x");
         check_port(None, None, https, "https://a.test/x");
         check_port(None, None, https_8443, "https://a.test:8443/x");
-        // A trusted proxy has terminated the client's TLS.
+        check_port(None, None, (false, None), "http://a.test/x");
         check_port(None, None, (true, None), "https://a.test/x");
         check_port(Some("http"), None, http_8080, "http://a.test/x");
         check_port(Some("https"), None, http_8080, "https://a.test/x");

@@ -4,6 +4,7 @@
 
 pub(crate) mod local_reply;
 pub(crate) mod client;
+pub(crate) mod client_port;
 mod cors;
 pub(crate) mod decide;
 pub(crate) mod exchange;

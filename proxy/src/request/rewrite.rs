@@ -17,6 +17,7 @@ use crate::http::names::{
     CDN_LOOP, EARLY_DATA, FORWARDED_AS, HeaderNames, X_CORRELATION_ID, X_FORWARDED_FOR, X_FORWARDED_HOST,
     X_FORWARDED_PORT, X_FORWARDED_PROTO, X_REAL_IP, X_REQUEST_ID, X_REQUEST_START, begins_like, is_other_spelling,
 };
+use crate::request::client_port::{believed_port, client_port, default_port};
 use crate::request::path_rewrite;
 use crate::request::phase::RequestFacts;
 use crate::request::request_id::RequestId;
@@ -42,8 +43,10 @@ pub(crate) struct RewriteInput<'a> {
     pub(crate) request: &'a RequestFacts,
     /// The addresses of its connection.
     pub(crate) text: &'a AddressText,
-    /// The port that the client connected to, for the endpoint.
-    pub(crate) port: &'a str,
+    /// The port that the PROXY header or the listener names.
+    pub(crate) named_port: Option<u16>,
+    /// Whether the connection uses TLS.
+    pub(crate) tls: bool,
     /// Its id.
     pub(crate) request_id: &'a RequestId,
     /// The correlation ids, if the route forwards them.
@@ -178,10 +181,11 @@ fn identify<H: Head + ?Sized>(head: &H, input: &RewriteInput<'_>, edits: &mut Ed
         Some(host) => edits.set(&X_FORWARDED_HOST, |out| out.extend_from_slice(host)),
         None => edits.remove(&X_FORWARDED_HOST),
     }
-    edits.set(&X_FORWARDED_PORT, |out| match believed(&X_FORWARDED_PORT) {
-        Some(port) => out.extend_from_slice(port),
-        None => out.extend_from_slice(input.port.as_bytes()),
-    });
+    let port = match input.forwarded_for {
+        ForwardedFor::Append => client_port(head, client, input.named_port),
+        ForwardedFor::Replace => believed_port(head, client).unwrap_or_else(|| default_port(input.tls)),
+    };
+    edits.set(&X_FORWARDED_PORT, |out| out.extend_from_slice(itoa::Buffer::new().format(port).as_bytes()));
     edits.set(&X_REAL_IP, address);
     edits.set(&X_REQUEST_ID, |out| out.extend_from_slice(input.request_id.as_str().as_bytes()));
     if let Some(ids) = input.correlation {
@@ -295,7 +299,14 @@ mod tests {
 
     fn sent_by(spoken: Protocol, head: &Sample, route: &Route, protocol: AppProtocol, trusted: bool) -> Edits {
         let peer = [10, 0, 0, 1].into();
-        let client = Client { address: [192, 0, 2, 1].into(), peer, trusted, secure: true, websocket: false };
+        let client = Client {
+            address: [192, 0, 2, 1].into(),
+            peer,
+            trusted,
+            secure: true,
+            websocket: false,
+            names_scheme: false,
+        };
         let asks = RequestFacts {
             client,
             protocol: spoken,
@@ -309,8 +320,9 @@ mod tests {
             filters: Filters { grants: &[], route: &route.filters, share: &[], secure: true, cors: None },
             protocol,
             request: &asks,
-            text: &AddressText::new((peer, 9).into(), 443),
-            port: "443",
+            text: &AddressText::new((peer, 9).into()),
+            named_port: None,
+            tls: true,
             request_id: &RequestId::of("id"),
             correlation: None,
             start: None,

@@ -172,11 +172,7 @@ impl Side {
         };
         let upstream = self.recorder.seen().await;
         let after = self.carried();
-        let port = self.bed.address.port().to_string();
-        let mut outcome =
-            Outcome { upstream, client, rest, closed, native: after[0] - before[0], full: after[1] - before[1] };
-        outcome.forget_port(port.as_bytes());
-        outcome
+        Outcome { upstream, client, rest, closed, native: after[0] - before[0], full: after[1] - before[1] }
     }
 
     async fn connect(&self, trusted: bool) -> Box<dyn Stream> {
@@ -204,17 +200,6 @@ impl Side {
             let own = metrics.filter(|metric| metric.get_label().iter().any(|label| label.value() == driver));
             own.map(|metric| metric.get_counter().get_value() as u64).sum()
         })
-    }
-}
-
-impl Outcome {
-    /// The two sides listen on ports of their own.
-    fn forget_port(&mut self, port: &[u8]) {
-        for (name, value) in self.upstream.iter_mut().flat_map(|message| &mut message.lines) {
-            if name.eq_ignore_ascii_case(b"x-forwarded-port") && value.strip_prefix(b": ") == Some(port) {
-                *value = b": (port)".to_vec();
-            }
-        }
     }
 }
 

@@ -23,7 +23,7 @@ async fn an_endpoint_gets_the_forwarded_headers() {
         ("x-forwarded-for", "127.0.0.1"),
         ("x-forwarded-proto", "http"),
         ("x-forwarded-host", "a.test:8080"),
-        ("x-forwarded-port", &bed.address.port().to_string()),
+        ("x-forwarded-port", "8080"),
         ("x-real-ip", "127.0.0.1"),
         ("x-own", "kept"),
         ("connection", ""),

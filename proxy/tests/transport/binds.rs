@@ -161,7 +161,7 @@ async fn an_ipv4_mapped_client_address_is_unmapped() {
     bed.parts.hosts.insert(&HostPattern::Any.into(), Arc::new(routes));
     bed.publish();
     let told = connect("127.0.0.1", port).await.get("/told").await;
-    assert_ok(&told, &format!("x-forwarded-for: 127.0.0.1; x-forwarded-port: {port}; x-real-ip: 127.0.0.1"));
+    assert_ok(&told, "x-forwarded-for: 127.0.0.1; x-forwarded-port: 80; x-real-ip: 127.0.0.1");
     assert!(connect("::1", port).await.get("/told").await.starts_with("HTTP/1.1 403 "));
     // As a trusted proxy it is recognised by that address as well.
     bed.parts.trusted_proxies = ["127.0.0.1/32".parse().unwrap()].into();
@@ -169,7 +169,7 @@ async fn an_ipv4_mapped_client_address_is_unmapped() {
     let mut client = connect("127.0.0.1", port).await;
     client.send("GET /told HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 127.8.8.8\r\n\r\n").await;
     let told = client.response().await.unwrap();
-    assert_ok(&told, &format!("x-forwarded-for: 127.8.8.8, 127.0.0.1; x-forwarded-port: {port}; x-real-ip: 127.8.8.8"));
+    assert_ok(&told, "x-forwarded-for: 127.8.8.8, 127.0.0.1; x-forwarded-port: 80; x-real-ip: 127.8.8.8");
 }
 
 #[tokio::test]

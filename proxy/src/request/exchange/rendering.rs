@@ -1,6 +1,6 @@
 //! The form of local replies to a request, and the parts of rewriting that do not depend on an endpoint.
 
-use tidegate_config::model::{AppProtocol, Effective, ForwardedFor, Head, Route};
+use tidegate_config::model::{AppProtocol, Effective, Head, Route};
 
 use super::Exchange;
 use crate::request::local_reply::LocalReply;
@@ -18,19 +18,14 @@ impl Exchange {
         effective: &Effective,
         protocol: AppProtocol,
     ) -> RewriteInput<'a> {
-        let text = &self.facts.text;
-        let port = match (effective.forwarded_for, &self.facts.tls) {
-            (ForwardedFor::Append, _) => &*text.port,
-            (ForwardedFor::Replace, None) => "80",
-            (ForwardedFor::Replace, Some(_)) => "443",
-        };
         RewriteInput {
             route,
             filters,
             protocol,
             request,
-            text,
-            port,
+            text: &self.facts.text,
+            named_port: self.facts.named_port,
+            tls: self.facts.tls.is_some(),
             request_id: &self.request_id,
             correlation: self.correlation.as_ref(),
             start: self.start,
