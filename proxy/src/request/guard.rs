@@ -271,7 +271,9 @@ mod tests {
             path: Some(PathRewrite::Prefix("/new".into())),
             status: 301,
         };
-        check(to(all), &client, &head, Err((301, "https://b.test:8443/new/x?y=1")));
+        check(to(all.clone()), &client, &head, Err((301, "https://b.test:8443/new/x?y=1")));
+        let escaped = Sample::get("a.test", "/o%6Cd/b%2Fc//d?y=%20");
+        check(to(all), &client, &escaped, Err((301, "https://b.test:8443/new/b%2Fc//d?y=%20")));
         let default_port = Redirect { port: Some(80), ..nothing };
         check(to(default_port.clone()), &client, &head, Err((302, "http://a.test/old/x?y=1")));
         check(to(default_port), &client, &Sample::get("", "/old"), Err((400, "")));

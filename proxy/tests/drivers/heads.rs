@@ -85,6 +85,8 @@ pub const TARGETS: &[&str] = &[
     "http:/x",
     "/old/x/../y",
     "/old%2Fx",
+    "/o%6Cd/b%2Fc",
+    "//old/b%2fc//d",
     "/old//x?y",
     "/old",
     "/OLD/x",
