@@ -178,10 +178,21 @@ impl Conditions {
     /// The first condition that a request does not meet: the method, then headers, then query parameters.
     #[must_use]
     pub fn unmet<'a, H: Head + ?Sized>(&'a self, head: &H) -> Option<Unmet<'a>> {
+        self.unmet_unless(head, |_| false)
+    }
+
+    /// Like [`Conditions::unmet`], for a request whose headers are not all known. Those of which `is_unknown` returns
+    /// `true`, by their names in lower case, meet every condition.
+    pub(super) fn unmet_unless<'a, H: Head + ?Sized>(
+        &'a self,
+        head: &H,
+        is_unknown: impl Fn(&str) -> bool,
+    ) -> Option<Unmet<'a>> {
         if !self.methods.is_empty() && !self.methods.iter().any(|method| **method == *head.method()) {
             return Some(Unmet::Method(&self.methods));
         }
-        let header = |m: &'a ValueMatch| m.unmet(ValueSource::Header, head.header(&m.name));
+        let header =
+            |m: &'a ValueMatch| m.unmet(ValueSource::Header, head.header(&m.name)).filter(|_| !is_unknown(&m.name));
         let query = |m: &'a ValueMatch| {
             m.unmet(ValueSource::Query, head.query().and_then(|query| parameter(query, &m.name)).map(str::as_bytes))
         };

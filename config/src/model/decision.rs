@@ -37,6 +37,8 @@ impl Snapshot {
     /// resort only where that is of the same namespace. In a table of a listener's own, a request that a host does not
     /// take goes to the next broader one: its hosts give the order in which the rules of all routes are tried (Gateway
     /// API, `HTTPRouteSpec.hostnames`).
+    ///
+    /// A preflight goes to the rule of the request that it asks about, if that rule answers preflights.
     #[must_use]
     pub fn find<'s, H: Head + ?Sized>(&'s self, bind: &BindKey, host: &str, path: &str, head: &H) -> Found<'s> {
         let Some(listener) = self.bind(bind).and_then(|bind| bind.listener(host)) else { return Found::default() };
@@ -45,20 +47,25 @@ impl Snapshot {
         };
         if !listener.table.is_shared() {
             let taken = |routes: &'s Arc<HostRoutes>| Some((routes, routes.find(path, head)?));
-            let found = table.matching(host).find_map(taken);
+            let candidates = |routes: &'s Arc<HostRoutes>| routes.candidates(path).map(move |route| (routes, route));
+            let named = || Route::of_named_headers(table.matching(host).flat_map(candidates), head);
+            let found = table.matching(host).find_map(taken).or_else(named);
             let host = found.map(|(host, _)| host).or_else(|| table.matching(host).next());
             return Found { listener: Some(listener), host, route: found.map(|(_, route)| route) };
         }
         let routes = table.matching(host).next();
         let own = routes.and_then(|routes| routes.find(path, head));
+        let candidates = |routes: &'s Arc<HostRoutes>| routes.candidates(path).map(move |route| (routes, route));
+        let named = || Route::of_named_headers(routes.into_iter().flat_map(candidates), head).map(|(_, route)| route);
         let last_resort = || self.last_resort(routes).map(|(_, route)| route);
-        Found { listener: Some(listener), host: routes, route: own.or_else(last_resort) }
+        Found { listener: Some(listener), host: routes, route: own.or_else(named).or_else(last_resort) }
     }
 }
 
 impl Snapshot {
     /// The routes that [`Snapshot::find`] tries in turn for a listener, each with its virtual host: those that match
-    /// the host and path of a request, whatever their other conditions. The first whose conditions hold takes it.
+    /// the host and path of a request, whatever their other conditions. The first that takes it serves it; see
+    /// [`Route::takes`].
     #[must_use]
     pub fn in_turn<'s>(
         &'s self,
@@ -315,7 +322,7 @@ mod tests {
         let check_path = |host: &str, path: &str, want: (Option<&str>, Option<&str>)| {
             let found = snapshot.find(&bind, host, path, &Plain);
             let in_turn = found.listener.map(|listener| snapshot.in_turn(listener, host, path)).unwrap_or_default();
-            let first = in_turn.into_iter().map(|(_, route)| route).find(|route| route.conditions.hold(&Plain));
+            let first = in_turn.into_iter().map(|(_, route)| route).find(|route| route.takes(&Plain));
             assert_eq!(first.map(Arc::as_ptr), found.route.map(Arc::as_ptr), "{host}{path}");
             let listener = found.listener.map(|listener| &*listener.name.0);
             let route = found.route.map(|route| &*route.origin.object.name.name);

@@ -66,6 +66,12 @@ impl HostPattern {
         Ok(Self::Exact(lower.into()))
     }
 
+    /// The same pattern, in which a star stands for one label or more, as in the Gateway API.
+    #[must_use]
+    pub fn at_any_depth(self) -> Self {
+        if let Self::Wildcard(suffix, _) = self { Self::Wildcard(suffix, WildcardDepth::Any) } else { self }
+    }
+
     /// The pattern of the names that match both, if any.
     #[must_use]
     pub fn meet(&self, other: &Self) -> Option<Self> {

@@ -135,11 +135,11 @@ impl HostRoutes {
     /// The route that takes a request with this normalised path, or the fallback.
     #[must_use]
     pub fn find<H: Head + ?Sized>(&self, path: &str, head: &H) -> Option<&Arc<Route>> {
-        self.candidates(path).find(|route| route.conditions.hold(head)).or_else(|| self.fallback())
+        self.candidates(path).find(|route| route.takes(head)).or_else(|| self.fallback())
     }
 
-    /// The routes that [`HostRoutes::find`] tries in turn for a request with this normalised path: the first whose
-    /// conditions hold takes it. The fallback, whose conditions are not evaluated, is the last.
+    /// The routes that [`HostRoutes::find`] tries in turn for a request with this normalised path: the first that takes
+    /// it serves it. The fallback, whose conditions are not evaluated, is the last.
     pub fn in_turn<'a>(&'a self, path: &str) -> impl Iterator<Item = &'a Arc<Route>> {
         self.candidates(path).chain(self.fallback())
     }

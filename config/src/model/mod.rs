@@ -25,6 +25,7 @@ mod networks;
 mod path;
 mod path_index;
 mod path_shard;
+mod preflight;
 mod retry;
 mod route;
 mod route_list;
@@ -34,6 +35,7 @@ mod settings;
 mod snapshot;
 mod stream;
 mod upstream_tls;
+mod web_origin;
 
 pub use authority::CaBundle;
 pub use backend::{
@@ -43,7 +45,7 @@ pub use bind::{Bind, BindKey, BindProtocol, Binds};
 pub use certificate::{Certificate, CertificateFault, ServerCertificates};
 pub use compression::{AgentRegex, Compression, DisabledAgents, MediaTypes, Proxied};
 pub use condition::{Conditions, Head, TextMatch, Unmet, ValueMatch, ValueSource, WholeRegex};
-pub use cors::{AnyOr, Cors, Origin as CorsOrigin, Scheme};
+pub use cors::{AnyOr, Cors};
 pub use decision::{Decision, Found, Refusal, RequestAttributes, ShareDecision, decide, decide_share, stops_preflight};
 pub use edge::{ConnectionsMax, EdgeSettings, RequestHeadLimits, TlsSettings, TlsVersions};
 pub use external_auth::{AuthProtocol, ExternalAuth};
@@ -73,3 +75,4 @@ pub use settings::{Balance, Effective, ForwardedFor, RequestIds, ScopeId, Settin
 pub use snapshot::{Generation, Snapshot, SnapshotParts};
 pub use stream::{ProxyHeader, StreamRoute, StreamTarget, WeightedBackend};
 pub use upstream_tls::{SubjectName, UpstreamTls, UpstreamVerification};
+pub use web_origin::{OriginPattern, RequestOrigin, Scheme};

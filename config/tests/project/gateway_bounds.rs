@@ -216,7 +216,11 @@ fn lists_of_an_http_route_are_limited_as_in_the_schema() {
     check(route(&json!({"backendRefs": backends})), ("shop/b", 16), limit("spec.rules[0].backendRefs", 16));
     let origins = many(65, |number| format!("https://o{number}.example"));
     let cors = json!([{"type": "CORS", "cors": {"allowOrigins": origins}}]);
-    check(route(&json!({"filters": cors})), ("Origin {", 64), limit("spec.rules[0].filters[0].cors.allowOrigins", 64));
+    check(
+        route(&json!({"filters": cors})),
+        ("OriginPattern {", 64),
+        limit("spec.rules[0].filters[0].cors.allowOrigins", 64),
+    );
 }
 
 #[test]

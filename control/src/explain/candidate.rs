@@ -64,7 +64,7 @@ pub(super) fn rank(
             winner = Some((host, route));
             continue;
         }
-        let unmet = || route.conditions.unmet(asked).map(|unmet| unmet.to_string());
+        let unmet = || route.unmet(asked).map(|unmet| unmet.to_string());
         let (list, why) = match winner {
             None => (&mut rank.passed_over, unmet()),
             Some(winner) => (&mut rank.next, Some(unmet().unwrap_or_else(|| later((host, route), winner)))),

@@ -321,11 +321,22 @@ fn preflights_are_answered_for_a_rule_and_for_a_share() {
     let rule = |path: &str, shares: Value| json!({"matches": [{"path": {"value": path}}], "backendRefs": shares});
     let mut whole = rule("/rule", json!([share(1, json!([]))]));
     whole["filters"] = cors();
+    // A rule for `/by-method` or `/by-header`, by the condition.
+    let by = |condition: &Value| {
+        let mut condition = condition.clone();
+        let name = condition.as_object().and_then(|fields| fields.keys().next()).map_or("", |field| field);
+        let path = format!("/by-{}", name.trim_end_matches('s'));
+        condition["path"] = json!({"value": path});
+        json!({"matches": [condition], "filters": cors(), "backendRefs": [share(1, json!([]))]})
+    };
     let rules = json!([
         whole,
         rule("/share", json!([share(1, cors()), share(0, json!([]))])),
         rule("/some", json!([share(1, cors()), share(1, json!([]))])),
         rule("/none", json!([share(1, json!([]))])),
+        by(&json!({"method": "PUT"})),
+        by(&json!({"method": "GET"})),
+        by(&json!({"headers": [{"name": "X-Key", "value": "1"}]})),
     ]);
     let endpoints = json!({
         "metadata": {
@@ -352,5 +363,21 @@ fn preflights_are_answered_for_a_rule_and_for_a_share() {
         let url = format!("http://shop.example{path}");
         check(&said(&cluster, &url, Some("OPTIONS"), &preflight), "answer", preflight_answer);
         check(&said(&cluster, &url, Some("OPTIONS"), &preflight[..1]), "answer", &[]);
+    }
+    let names = |method: &'static str, names: &'static str| [preflight[0], method, names];
+    let put = names(preflight[1], "Access-Control-Request-Headers: x-key");
+    let post = names("Access-Control-Request-Method: POST", "Access-Control-Request-Headers: x-keys");
+    let answered = "200, by the edge itself";
+    let unknown = "404, by the edge itself";
+    for (path, lines, want) in [
+        ("/by-method", &preflight[..], answered),
+        ("/by-method", &post, unknown),
+        ("/by-method", &preflight[..1], unknown),
+        ("/by-header", &put, answered),
+        ("/by-header", &post, unknown),
+        ("/by-header", &preflight[..], unknown),
+    ] {
+        let said = said(&cluster, &format!("http://shop.example{path}"), Some("OPTIONS"), lines);
+        check(&said, "answer", &[want]);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
-    ACCESS_CONTROL_REQUEST_METHOD, ORIGIN, VARY,
+    ACCESS_CONTROL_REQUEST_METHOD, VARY,
 };
 use http::{HeaderName, HeaderValue};
 use tidegate_config::model::{AnyOr, Cors, DirectResponse, Head, HeaderEdits};
@@ -18,9 +18,7 @@ type Header = (HeaderName, HeaderValue);
 
 /// The origin of a request, if it is allowed.
 fn allowed_origin<H: Head + ?Sized>(cors: &Cors, head: &H) -> Option<HeaderValue> {
-    let origin = head.header(ORIGIN.as_str())?;
-    let is_allowed = std::str::from_utf8(origin).is_ok_and(|origin| cors.allows(origin));
-    is_allowed.then(|| HeaderValue::from_bytes(origin).ok()).flatten()
+    HeaderValue::from_str(cors.allowed(head)?).ok()
 }
 
 /// The header edits of responses. An allowed origin is named itself and never by a star, because a star is not valid
@@ -81,15 +79,14 @@ fn listed<T: AsRef<str>>(words: &[T]) -> Option<HeaderValue> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_config::model::{CorsOrigin, HostPattern, Scheme};
+    use tidegate_config::model::OriginPattern;
 
     use super::*;
     use crate::request::local_reply::Content;
     use crate::sample::Sample;
 
     fn policy(credentials: bool, stars: bool) -> Cors {
-        let host = HostPattern::Exact("www.foo.com".into());
-        let origins = AnyOr::These([CorsOrigin { scheme: Scheme::Https, host, port: 443 }].into());
+        let origins = AnyOr::These([OriginPattern::parse("https://www.foo.com").unwrap()].into());
         let names = |a, b| AnyOr::These([a, b].map(HeaderName::from_static).into());
         let (methods, headers, exposed) = if stars {
             (AnyOr::Any, AnyOr::Any, AnyOr::Any)

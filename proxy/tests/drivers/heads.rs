@@ -236,11 +236,23 @@ fn first_lines(cases: &mut Vec<Case>) {
     for line in LINES {
         cases.push(Case::new(format!("first line {line:?}"), format!("{line}Host: a.test\r\n\r\n")));
     }
-    for origin in ["https://o.test", "https://other.test", "null"] {
+    let origins = [
+        "https://o.test",
+        "https://other.test",
+        "null",
+        "https://a.w.test",
+        "https://evil.test/.w.test",
+        "HTTPS://O.test:443",
+        "https://o.test.",
+        "https://o.test https://o.test",
+    ];
+    for origin in origins {
         for method in ["OPTIONS", "GET", "HEAD", "POST"] {
             for asked in ["", "Access-Control-Request-Method: PUT\r\nAccess-Control-Request-Headers: x-a\r\n"] {
-                let bytes = format!("{method} /x HTTP/1.1\r\nHost: o.test\r\nOrigin: {origin}\r\n{asked}\r\n");
-                cases.push(Case::new(format!("{method} from {origin} with {asked:?}"), bytes).native());
+                for host in ["o.test", "p.test"] {
+                    let bytes = format!("{method} /x HTTP/1.1\r\nHost: {host}\r\nOrigin: {origin}\r\n{asked}\r\n");
+                    cases.push(Case::new(format!("{method} on {host} from {origin} with {asked:?}"), bytes).native());
+                }
             }
         }
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 use tidegate_config::model::{
-    Action, AnyOr, AppProtocol, Cors, CorsOrigin, Filter, HeaderEdits, HostPattern, PathMatch, PathRewrite,
-    ResponseEdits, RetryPolicy, Route, Scheme, Settings,
+    Action, AnyOr, AppProtocol, Cors, Filter, HeaderEdits, OriginPattern, PathMatch, PathRewrite, ResponseEdits,
+    RetryPolicy, Route, Settings,
 };
 
 use crate::bed::route;
@@ -61,9 +61,16 @@ pub fn retried(protocol: AppProtocol) -> Route {
 pub fn cross_origin(protocol: AppProtocol) -> Route {
     let mut route = route("web", protocol);
     let (methods, headers, exposed) = (AnyOr::Any, AnyOr::Any, AnyOr::Any);
-    let origins = CorsOrigin { scheme: Scheme::Https, host: HostPattern::Exact("o.test".into()), port: 443 };
-    let origins = AnyOr::These([origins].into());
+    let origins =
+        AnyOr::These(["https://o.test", "https://*.w.test"].map(|one| OriginPattern::parse(one).unwrap()).into());
     let cors = Cors { origins, credentials: true, methods, headers, exposed, max_age_s: 5 };
     route.filters = [Filter::Cors(Arc::new(cors))].into();
+    route
+}
+
+/// The same for a rule of one method.
+pub fn cross_origin_puts(protocol: AppProtocol) -> Route {
+    let mut route = cross_origin(protocol);
+    route.conditions.methods = ["PUT".into()].into();
     route
 }

@@ -20,7 +20,7 @@ use super::case::Case;
 use super::http2;
 use super::message::{Kind, Message};
 use super::recorder::{PAUSE, Recorder};
-use super::routes::{cross_origin, edits, filtered_share, retried};
+use super::routes::{cross_origin, cross_origin_puts, edits, filtered_share, retried};
 use super::secure::{Stream, over_tls};
 use crate::bed::{Bed, Model, closed_port, route};
 
@@ -138,6 +138,7 @@ fn model(endpoint: SocketAddr, protocol: AppProtocol) -> Model {
         .route("s.test", shares)
         .route("f.test", filtered_share(protocol))
         .route("o.test", cross_origin(protocol))
+        .route("p.test", cross_origin_puts(protocol))
         .route("r.test", retried(protocol))
         .route("n.test", route("nothing"))
         .route("x.test", route("nobody"))

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue};
 use tidegate_config::model::{
-    Action, AnyOr, AppProtocol, Cors, CorsOrigin, Filter, Guard, HeaderEdits, HostPattern, ResponseEdits, Route, Scheme,
+    Action, AnyOr, AppProtocol, Cors, Filter, Guard, HeaderEdits, OriginPattern, ResponseEdits, Route, TextMatch,
+    ValueMatch,
 };
 use tidegate_proxy::Driver;
 
@@ -15,9 +16,8 @@ use super::upstream::{Reply, Upstream};
 const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Pingora];
 
 fn cors() -> Filter {
-    let host = HostPattern::Exact("www.foo.com".into());
     Filter::Cors(Arc::new(Cors {
-        origins: AnyOr::These([CorsOrigin { scheme: Scheme::Https, host, port: 443 }].into()),
+        origins: AnyOr::These([OriginPattern::parse("https://www.foo.com").unwrap()].into()),
         credentials: true,
         methods: AnyOr::These(["PUT".into()].into()),
         headers: AnyOr::Any,
@@ -84,6 +84,49 @@ async fn preflights_are_answered_by_the_edge() {
     }
 }
 
+/// A rule that matches by method or header gets the preflights of its requests, and no other OPTIONS request. Its
+/// guards apply to them.
+#[tokio::test]
+async fn preflights_go_to_the_rule_of_the_request_that_they_ask_about() {
+    let asks = |method: &str, names: &str| {
+        format!("{FOO}Access-Control-Request-Method: {method}\r\nAccess-Control-Request-Headers: {names}\r\n")
+    };
+    for driver in DRIVERS {
+        let mut upstream = Upstream::echo().await;
+        let by_method = |route: &mut Route| route.conditions.methods = ["PUT".into()].into();
+        let by_header = |route: &mut Route| {
+            let value = TextMatch::Exact("secret".into());
+            route.conditions.headers = [ValueMatch { name: "x-key".into(), value }].into();
+        };
+        let denied = |route: &mut Route| route.guards = [Guard::DenyAll].into();
+        let model = Model::default()
+            .route("a.test", with(vec![cors()], by_method))
+            .route("b.test", with(vec![cors()], by_header))
+            .route("c.test", with(Vec::new(), by_method))
+            .route("d.test", with(vec![cors()], |route| (by_method(route), denied(route)).0))
+            .route("e.test", with(vec![cors()], |route| (by_header(route), denied(route)).0))
+            .backend("web", &[upstream.address]);
+        let bed = Bed::with(model, |options| options.driver = driver).await;
+        for (host, lines, want) in [
+            ("a.test", asks("PUT", "x-a"), 200),
+            ("a.test", asks("GET", "x-a"), 404),
+            ("a.test", FOO.to_owned(), 404),
+            ("a.test", String::new(), 404),
+            ("b.test", asks("GET", "x-a, X-Key"), 200),
+            ("b.test", asks("GET", "x-a"), 404),
+            ("b.test", format!("{}X-Key: guess\r\n", asks("GET", "x-key")), 404),
+            ("c.test", asks("PUT", "x-a"), 404),
+            ("d.test", asks("PUT", "x-a"), 403),
+            ("d.test", asks("GET", "x-a"), 404),
+            ("e.test", asks("PUT", "x-key"), 403),
+        ] {
+            let answer = bed.ask(&format!("OPTIONS /x HTTP/1.1\r\nHost: {host}\r\n{lines}\r\n")).await;
+            assert_eq!(answer.status, want, "{driver:?}: {host} {lines:?}");
+        }
+        assert!(upstream.is_quiet());
+    }
+}
+
 /// Preflights come without the credentials that the service judges by. The guards behind it apply to them.
 #[tokio::test]
 async fn preflights_are_answered_without_the_authorisation_service() {
@@ -147,6 +190,8 @@ async fn responses_carry_the_cors_headers() {
         };
         check("a.test", FOO, 200, &ALLOWED).await;
         check("a.test", "Origin: https://foo.com\r\n", 200, &[]).await;
+        check("a.test", "Origin: https://foo.com/.www.foo.com\r\n", 200, &[]).await;
+        check("a.test", &format!("{FOO}{FOO}"), 200, &[]).await;
         check("a.test", "", 200, &[]).await;
         check(
             "b.test",

@@ -1,17 +1,12 @@
 //! Cross-origin requests (CORS), as filters configure them.
 
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use http::HeaderName;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::hostname::hostname;
-use super::reference::port;
-use crate::model::HostPattern;
-use crate::model::Scheme;
-pub use crate::model::{AnyOr, Cors, CorsOrigin as Origin};
+pub use crate::model::{AnyOr, Cors, OriginPattern};
 use crate::project::field::{FindingList, InvalidValue, read};
 
 /// The maximum number of origins, or of header names, in one list.
@@ -43,7 +38,7 @@ pub(super) fn cors(raw: &RawValue, field: &str, findings: &mut FindingList) -> R
     let mut lists = Lists { field, findings };
     let header = |text: &str| HeaderName::from_bytes(text.as_bytes()).map_err(|_| "is not the name of a header");
     let cors = Cors {
-        origins: lists.read(json.allow_origins, ENTRIES_MAX, "allowOrigins", origin),
+        origins: lists.read(json.allow_origins, ENTRIES_MAX, "allowOrigins", OriginPattern::parse),
         credentials: json.allow_credentials.unwrap_or_default(),
         methods: lists.read(json.allow_methods, METHODS_MAX, "allowMethods", method),
         headers: lists.read(json.allow_headers, ENTRIES_MAX, "allowHeaders", header),
@@ -94,23 +89,4 @@ fn method(text: &str) -> Result<Arc<str>, &'static str> {
         "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "CONNECT" | "OPTIONS" | "TRACE" | "PATCH" => Ok(text.into()),
         _ => Err("is not a method of the API"),
     }
-}
-
-fn origin(text: &str) -> Result<Origin, &'static str> {
-    const NOT_ONE: &str = "is not an origin such as https://www.example.com or http://*.example.com:8080";
-    let (scheme, rest) = text.split_once("://").ok_or(NOT_ONE)?;
-    let scheme = Scheme::parse(scheme).ok_or("is not an origin of http or https")?;
-    let (name, port) = match rest.rsplit_once(':') {
-        Some((name, digits)) => {
-            let number = digits.parse().ok().filter(|_| digits.bytes().all(|b| b.is_ascii_digit()));
-            (name, port(number.ok_or(NOT_ONE)?, "").map_err(|_| "has a port that is not between 1 and 65535")?)
-        }
-        None => (rest, scheme.port()),
-    };
-    let host = match name {
-        "*" => HostPattern::Any,
-        _ if name.parse::<Ipv4Addr>().is_ok() => HostPattern::Exact(name.into()),
-        _ => hostname(name)?,
-    };
-    Ok(Origin { scheme, host, port })
 }

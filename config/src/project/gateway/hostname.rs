@@ -2,18 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::model::{HostPattern, WildcardDepth};
+use crate::model::HostPattern;
 
 /// Parses a hostname. A star stands for one label or more.
 pub(super) fn hostname(text: &str) -> Result<HostPattern, &'static str> {
-    HostPattern::parse(text).map(|host| match host {
-        HostPattern::Wildcard(suffix, WildcardDepth::One) => HostPattern::Wildcard(suffix, WildcardDepth::Any),
-        host @ (HostPattern::Exact(_)
-        | HostPattern::Wildcard(_, WildcardDepth::Any)
-        | HostPattern::FirstLabel(_)
-        | HostPattern::Expression(_)
-        | HostPattern::Any) => host,
-    })
+    HostPattern::parse(text).map(HostPattern::at_any_depth)
 }
 
 /// Parses a hostname without a star.

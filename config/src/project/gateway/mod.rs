@@ -42,7 +42,7 @@ pub(super) mod tls_route;
 pub use allowed::{AllowedNamespaces, AllowedRoutes};
 pub use backend::{BackendRef, WeightedBackend};
 pub use backend_tls_policy::{BackendTlsPolicy, BackendValidation, CaBundle, PolicyTarget, SubjectAltName};
-pub use cors::{AnyOr, Cors, Origin};
+pub use cors::{AnyOr, Cors, OriginPattern};
 pub use external_auth::ExternalAuth;
 pub use gateway_class::GatewayClass;
 pub use gateway_object::{Gateway, GatewayAddress, Infrastructure};
