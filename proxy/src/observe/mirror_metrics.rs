@@ -5,8 +5,8 @@ use prometheus::{IntCounterVec, IntGauge, Registry};
 use super::connection_metrics::counters;
 use super::in_flight::InFlight;
 
-/// The maximum number of mirrored requests in flight.
-const IN_FLIGHT_MAX: i64 = 1024;
+/// The number of places for mirrored requests in flight.
+const PLACES: i64 = 1024;
 
 /// The outcome of a mirrored request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,6 +21,10 @@ pub(crate) enum Outcome {
     TooLarge,
     /// Too many were in flight, or the memory is reserved for requests.
     NoRoom,
+    /// Its Service has as many in flight as places are free.
+    ServiceShare,
+    /// The request has passed the edge before.
+    PassedBefore,
     /// The original request did not complete, or no endpoint took it.
     Aborted,
 }
@@ -34,6 +38,8 @@ impl Outcome {
             Self::NoEndpoint => "no-endpoint",
             Self::TooLarge => "too-large",
             Self::NoRoom => "no-room",
+            Self::ServiceShare => "service-share",
+            Self::PassedBefore => "passed-before",
             Self::Aborted => "aborted",
         }
     }
@@ -66,6 +72,11 @@ impl MirrorMetrics {
     /// Counts a mirrored request as in flight; `None` if there are too many.
     pub(crate) fn enter(&self) -> Option<InFlight> {
         let entered = InFlight::enter(&self.in_flight);
-        (self.in_flight.get() <= IN_FLIGHT_MAX).then_some(entered)
+        (self.in_flight.get() <= PLACES).then_some(entered)
+    }
+
+    /// The number of places that are free.
+    pub(crate) fn free(&self) -> u32 {
+        u32::try_from(PLACES - self.in_flight.get()).unwrap_or_default()
     }
 }

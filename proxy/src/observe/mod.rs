@@ -4,7 +4,7 @@ pub(crate) mod access_log;
 pub(crate) mod connection_metrics;
 pub(crate) mod datagram_metrics;
 pub(crate) mod external_auth_metrics;
-mod in_flight;
+pub(crate) mod in_flight;
 pub(crate) mod metrics;
 pub(crate) mod mirror_metrics;
 mod route_series;

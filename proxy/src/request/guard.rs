@@ -183,6 +183,7 @@ mod tests {
         let sent = head.path().to_owned();
         let length = head.header("content-length").map(|v| std::str::from_utf8(v).unwrap().parse().unwrap());
         let valid = ValidRequest {
+            has_passed: false,
             host: head.authority().unwrap().to_owned().into(),
             path: Normalized { path: sent.as_str().into(), had_dot_segments: false },
             content_length: length,
@@ -285,7 +286,7 @@ mod tests {
         let route = route("r", path("/"));
         let head = Sample::get("a.test", "/x");
         let path = Normalized { path: "/x".into(), had_dot_segments: false };
-        let valid = ValidRequest { host: "a.test".into(), path, content_length: None };
+        let valid = ValidRequest { host: "a.test".into(), path, content_length: None, has_passed: false };
         let (client, listener) = (client("192.0.2.9", secure), ListenerName("http".into()));
         let inbound = Inbound { client: &client, listener: &listener, named_port };
         let effective = Effective::resolve([&*route.settings].into_iter());

@@ -13,20 +13,48 @@ use crate::budget::{Charge, Cost};
 use crate::clock;
 use crate::http::edits::Edits;
 use crate::http::names::HeaderNames;
+use crate::observe::in_flight::InFlight;
 use crate::observe::mirror_metrics::Outcome;
 use crate::shared::Shared;
 use crate::upstream::attempt::OwnAddresses;
 use crate::upstream::balance::Random;
+use crate::upstream::service_state::CopyAtService;
 
 /// The maximum size of a buffered body; a larger request is not mirrored.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// The destination of a copy, and its charge.
+/// The destination of a copy, and its place among all copies.
 #[derive(Debug)]
 struct CopyTarget {
     target: Arc<Target>,
     backend: Arc<Backend>,
+    _place: Place,
+}
+
+/// The place of one copy, from its preparation to its end: one of the limited number, of its Service's share of them,
+/// and its charge.
+#[derive(Debug)]
+struct Place {
+    _in_flight: InFlight,
+    _at_service: CopyAtService,
     _charge: Charge,
+}
+
+impl Place {
+    /// Takes a place for a copy to a Service.
+    ///
+    /// # Errors
+    /// The outcome of the copy, if there is no place.
+    fn take(backend: &Backend, shared: &Shared) -> Result<Self, Outcome> {
+        let free = shared.mirrors.free();
+        let full = if free == 0 { Outcome::NoRoom } else { Outcome::ServiceShare };
+        let _at_service = shared.endpoints.enter_copy(&backend.key, free).ok_or(full)?;
+        let _in_flight = shared.mirrors.enter().ok_or(Outcome::NoRoom)?;
+        if !shared.budget.charge_spare(Cost::MIRROR) {
+            return Err(Outcome::NoRoom);
+        }
+        Ok(Self { _in_flight, _at_service, _charge: shared.budget.keep(Cost::MIRROR) })
+    }
 }
 
 /// Copies in preparation: the received part of the request, and the targets.
@@ -64,13 +92,13 @@ impl Copies {
         let mut to = Vec::new();
         for mirror in mirrors {
             let backend = backend_of(mirror).filter(|backend| !backend.endpoints.is_empty());
-            match backend {
-                None => shared.mirrors.count(Outcome::NoEndpoint),
-                Some(_) if !shared.budget.charge_spare(Cost::MIRROR) => shared.mirrors.count(Outcome::NoRoom),
-                Some(backend) => {
-                    let (target, _charge) = (Arc::clone(&mirror.to), shared.budget.keep(Cost::MIRROR));
-                    to.push(CopyTarget { target, backend, _charge });
-                }
+            let taken = backend.ok_or(Outcome::NoEndpoint).and_then(|backend| {
+                let _place = Place::take(&backend, shared)?;
+                Ok(CopyTarget { target: Arc::clone(&mirror.to), backend, _place })
+            });
+            match taken {
+                Ok(copy) => to.push(copy),
+                Err(outcome) => shared.mirrors.count(outcome),
             }
         }
         (!to.is_empty()).then_some(Self { to, head: None, body: Vec::new(), is_large: false, draw })
@@ -119,10 +147,11 @@ impl Copies {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_config::model::AppProtocol;
+    use tidegate_config::model::{AppProtocol, BackendKey};
+    use tidegate_config::object::ObjectName;
 
     use super::*;
-    use crate::sample_model::weighted;
+    use crate::sample_model::{endpoints, parts, published, weighted};
 
     fn mirror(numerator: u32, denominator: u32) -> Filter {
         let to = Arc::clone(weighted("copy", AppProtocol::Http, 1).target().unwrap());
@@ -146,6 +175,31 @@ mod tests {
         }
         assert_eq!(counts[..2], [10_000, 0]);
         assert!((1_800..2_200).contains(&counts[2]) && (2..30).contains(&counts[3]), "{counts:?}");
+    }
+
+    #[test]
+    fn mirrors_of_one_service_leave_places_for_others() {
+        let shared = Shared::sample();
+        let mut parts = parts(Vec::new(), None);
+        for name in ["greedy", "other"] {
+            endpoints(&mut parts, name, &[([10, 0, 0, 1], 80).into()]);
+        }
+        let snapshot = published(parts).pin();
+        let backend = |name| snapshot.backend(&BackendKey::tcp(ObjectName::new("shop", name), 80)).unwrap();
+        let (mut places, mut full) = (Vec::new(), None);
+        while full.is_none() {
+            match Place::take(backend("greedy"), &shared) {
+                Ok(place) => places.push(place),
+                Err(outcome) => full = Some(outcome),
+            }
+        }
+        assert_eq!((places.len(), full), (512, Some(Outcome::ServiceShare)));
+        let other = Place::take(backend("other"), &shared).unwrap();
+        // A place that is free again is anyone's.
+        places.pop();
+        let again = Place::take(backend("greedy"), &shared).unwrap();
+        drop((places, again, other));
+        assert_eq!(shared.mirrors.free(), 1024);
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub(crate) struct RequestFacts {
     pub(crate) early: bool,
     /// Whether its target is in absolute form, which is for proxies.
     pub(crate) absolute: bool,
+    /// Whether it has passed an edge of the same name before, as every copy for a mirror has.
+    pub(crate) has_passed: bool,
     /// The upgrade that it requests and may have. Boxed, because few do.
     pub(crate) upgrade: Option<Box<HeaderValue>>,
 }
@@ -84,6 +86,7 @@ pub(crate) fn route<'h, H: Head>(
         had_dot_segments: valid.path.had_dot_segments,
         early: facts.is_early(),
         absolute: line.target_authority.is_some(),
+        has_passed: valid.has_passed,
         upgrade: rewrite::upgrade(head, line.protocol, &shared.options.upgrade_tokens).map(Box::new),
     };
     if request.early && !takes_early(snapshot, head.method()) {

@@ -313,6 +313,7 @@ mod tests {
             had_dot_segments: false,
             early: false,
             absolute: false,
+            has_passed: false,
             upgrade: None,
         };
         let input = RewriteInput {

@@ -60,14 +60,17 @@ pub(crate) struct ValidRequest<'a> {
     pub(crate) path: Normalized<'a>,
     /// The announced length of the body.
     pub(crate) content_length: Option<u64>,
+    /// Whether it has passed an edge of the same name before; see [`crate::http::cdn_loop`].
+    pub(crate) has_passed: bool,
 }
 
 impl ValidRequest<'_> {
     /// A copy that does not borrow the head.
     pub(crate) fn to_owned(&self) -> ValidRequest<'static> {
-        let Self { host, path, content_length } = self;
+        let Self { host, path, content_length, has_passed } = self;
+        let (content_length, has_passed) = (*content_length, *has_passed);
         let path = Normalized { path: path.path.clone().into_owned().into(), had_dot_segments: path.had_dot_segments };
-        ValidRequest { host: host.clone().into_owned().into(), path, content_length: *content_length }
+        ValidRequest { host: host.clone().into_owned().into(), path, content_length, has_passed }
     }
 }
 
@@ -95,11 +98,12 @@ pub(crate) fn check<'a, H: Head + ?Sized>(
     let host = host(head, line)?;
     let content_length = content_length(head)?;
     nominations(head)?;
-    if options.loop_token.passes(head) >= options.passes_max {
+    let passes = options.loop_token.passes(head);
+    if passes >= options.passes_max {
         return Err(Reason::LoopDetected);
     }
     let path = normalize(head.path()).ok_or(Reason::MalformedPath)?;
-    Ok(ValidRequest { host, path, content_length })
+    Ok(ValidRequest { host, path, content_length, has_passed: passes > 0 })
 }
 
 /// Checks that the request line, in its HTTP/1 form, and each header line are within their limit.

@@ -10,7 +10,7 @@ use tidegate_config::model::{Backend, BackendKey, EndpointId, Snapshot};
 
 use crate::budget::Cost;
 use crate::sweep_trigger::SweepTrigger;
-use crate::upstream::service_state::{RequestAtService, ServiceState};
+use crate::upstream::service_state::{CopyAtService, RequestAtService, ServiceState};
 
 /// The time after which a latency counts half as much, so that an endpoint that was slow once is tried again.
 const HALF_LIFE: Duration = Duration::from_secs(5);
@@ -196,15 +196,21 @@ impl EndpointStates {
 
     /// Counts a request in flight at a Service port; `None` if it may have no more, by [`RequestAtService::enter`].
     pub(crate) fn enter_service(&self, backend: &BackendKey, cost: Cost, max: (u32, Cost)) -> Option<RequestAtService> {
+        self.of_service(backend, |service| RequestAtService::enter(service, cost, max))
+    }
+
+    /// Counts a copy for a mirror at a Service port; `None` if it may have no more, by [`CopyAtService::enter`].
+    pub(crate) fn enter_copy(&self, backend: &BackendKey, free: u32) -> Option<CopyAtService> {
+        self.of_service(backend, |service| CopyAtService::enter(service, free))
+    }
+
+    fn of_service<T>(&self, backend: &BackendKey, enter: impl FnOnce(&Arc<ServiceState>) -> T) -> T {
         let services = self.services.pin();
-        let service = match services.get(backend) {
-            Some(service) => service,
-            None => {
-                self.sweep_trigger.mark();
-                services.get_or_insert_with(backend.clone(), Arc::default)
-            }
-        };
-        RequestAtService::enter(service, cost, max)
+        if let Some(service) = services.get(backend) {
+            return enter(service);
+        }
+        self.sweep_trigger.mark();
+        enter(services.get_or_insert_with(backend.clone(), Arc::default))
     }
 
     /// The number of endpoints that are ejected now.

@@ -18,6 +18,8 @@ pub(crate) struct ServiceState {
     /// The costs of the requests in flight. Each is one file, so that the files are their number.
     in_flight: Usage,
     retries: AtomicU32,
+    /// Copies for mirrors in preparation and in flight.
+    copies: AtomicU32,
 }
 
 /// One request in flight at a Service port, counted until this is dropped.
@@ -30,6 +32,26 @@ pub(crate) struct RequestAtService {
 /// One retry under way at a Service port, counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Retrying(Arc<ServiceState>);
+
+/// One copy for a mirror at a Service port, counted until this is dropped.
+#[derive(Debug)]
+pub(crate) struct CopyAtService(Arc<ServiceState>);
+
+impl CopyAtService {
+    /// Counts a copy; `None` if there would be more than places are free. So one Service never takes more than half of
+    /// all places, n Services leave a share of 1/(n + 1), and none needs a limit of its own (dynamic thresholds, as in
+    /// the shared buffers of switches: Choudhury and Hahne, 1998).
+    pub(crate) fn enter(state: &Arc<ServiceState>, free: u32) -> Option<Self> {
+        let copy = Self(Arc::clone(state));
+        (state.copies.fetch_add(1, Relaxed) < free).then_some(copy)
+    }
+}
+
+impl Drop for CopyAtService {
+    fn drop(&mut self) {
+        self.0.copies.fetch_sub(1, Relaxed);
+    }
+}
 
 impl RequestAtService {
     /// Counts a request of this cost; `None` if there are `requests_max` already, or if all of them would cost more
@@ -136,6 +158,28 @@ mod tests {
         retries.pop();
         retries.extend((0..2).filter_map(|_| requests[0].begin_retry()));
         assert_eq!(retries.len(), want, "{in_flight}");
+    }
+
+    #[test]
+    fn a_service_has_no_more_copies_than_places_are_free() {
+        let (greedy, other) = (Arc::default(), Arc::default());
+        let mut copies: Vec<CopyAtService> = Vec::new();
+        let fill = |copies: &mut Vec<CopyAtService>, state: &Arc<ServiceState>| {
+            let before = copies.len();
+            while let Some(copy) =
+                u32::try_from(100 - copies.len()).ok().and_then(|free| CopyAtService::enter(state, free))
+            {
+                copies.push(copy);
+            }
+            copies.len() - before
+        };
+        assert_eq!(fill(&mut copies, &greedy), 50);
+        assert_eq!(fill(&mut copies, &other), 25);
+        assert_eq!(fill(&mut copies, &greedy), 0);
+        copies.clear();
+        assert_eq!(greedy.copies.load(Relaxed) + other.copies.load(Relaxed), 0);
+        assert!(CopyAtService::enter(&greedy, 0).is_none());
+        assert!(CopyAtService::enter(&greedy, 1).is_some());
     }
 
     #[test]

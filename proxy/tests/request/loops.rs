@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tidegate_config::model::AppProtocol;
+use tidegate_proxy::Driver;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use super::bed::{Answer, Bed, Model};
+use super::mirrors::mirror;
 use super::upstream::Upstream;
 
 /// A detour back to a bed that the edge cannot recognise, such as a Service in front of it; counts its connections.
@@ -53,6 +56,30 @@ async fn a_forwarding_loop_is_ended() {
     check(&bed.get("a.test", "/", "Connection: cdn-loop\r\n").await, 508, "loop-detected");
     assert!(taken.load(Ordering::Relaxed) <= 9);
     bed.until_metric("tidegate_requests_in_flight 0").await;
+}
+
+/// A mirror that leads back to the edge gets one copy of each request, and no copies of copies.
+#[tokio::test]
+async fn copies_are_not_copied() {
+    let (address, back, taken) = detour().await;
+    for driver in [Driver::Both, Driver::Pingora] {
+        let upstream = Upstream::echo().await;
+        let filters = [mirror("back", 1, AppProtocol::Http), mirror("back", 1, AppProtocol::Http)];
+        let model = Model::edited(&[upstream.address], |route| route.filters = filters.into());
+        let bed = Bed::with(model.backend("back", &[address]), |options| options.driver = driver).await;
+        back.send_replace(Some(bed.address));
+        let before = taken.load(Ordering::Relaxed);
+        assert_eq!(bed.get("a.test", "/", "").await.status, 200);
+        bed.until_metric(r#"tidegate_mirrored_requests_total{outcome="passed-before"} 4"#).await;
+        bed.until_metric("tidegate_requests_in_flight 0").await;
+        assert_eq!(taken.load(Ordering::Relaxed) - before, 2, "{driver:?}");
+        // An entry of a client has the same effect as a pass, and those of other edges have none.
+        assert_eq!(bed.get("a.test", "/", "CDN-Loop: tidegate\r\n").await.status, 200);
+        bed.until_metric(r#"tidegate_mirrored_requests_total{outcome="passed-before"} 6"#).await;
+        assert_eq!(bed.get("a.test", "/", "CDN-Loop: other\r\n").await.status, 200);
+        bed.until_metric(r#"tidegate_mirrored_requests_total{outcome="passed-before"} 10"#).await;
+        assert_eq!(taken.load(Ordering::Relaxed) - before, 4, "{driver:?}");
+    }
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use super::streams::head;
 use super::timeouts::now;
 use super::upstream::{Reply, Upstream};
 
-fn mirror(service: &str, numerator: u32, protocol: AppProtocol) -> Filter {
+pub(crate) fn mirror(service: &str, numerator: u32, protocol: AppProtocol) -> Filter {
     let backend = BackendKey::tcp(ObjectName::new("shop", service), 80);
     let to = Arc::new(Target { backend, protocol, tls: None, fixed: None });
     Filter::Mirror(Mirror { to, numerator, denominator: 1 })

@@ -64,7 +64,6 @@ pub(super) fn send(
     message: Message,
     (now, draw): (Instant, &mut Random),
 ) {
-    let Some(in_flight) = shared.mirrors.enter() else { return shared.mirrors.count(Outcome::NoRoom) };
     let mut attempts = Attempts::default();
     let endpoint = attempts.next(&destined.backend, Balance::PowerOfTwo, here, &shared.endpoints, (now, draw));
     let Some(endpoint) = endpoint else { return shared.mirrors.count(Outcome::NoEndpoint) };
@@ -82,7 +81,7 @@ pub(super) fn send(
             Ok(None) | Err(_) => shared.mirrors.count(Outcome::Failed),
         }
         // Until here the copy counts as in flight at its endpoint, and towards the limits.
-        drop((attempts, destined, in_flight));
+        drop((attempts, destined));
     });
 }
 
