@@ -2,16 +2,17 @@
 //! mirrors. Each purpose, endpoint and TLS settings has one, so that connections are never mixed. Each keeps its own
 //! idle connections, and is removed when it was not used for a while.
 
+mod link;
+
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::error::Error;
 use std::future::Future;
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -20,16 +21,13 @@ use http::uri::Authority;
 use http::{Extensions, Request, Response, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::client::legacy::{self, Client};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tidegate_config::model::{Endpoint, EndpointId, Target, UpstreamTls};
-use tokio::net::TcpStream;
-use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 use tower::Service;
 
+use self::link::{Answers, Link};
 use super::connect::connect;
 use super::tls;
 use crate::clock;
@@ -130,6 +128,7 @@ pub(crate) fn of(
             .http2_keep_alive_timeout(KEEP_ALIVE.1)
             .http2_keep_alive_while_idle(true)
             .http2_max_header_list_size(u32::try_from(HEAD_BYTES_MAX).unwrap_or(u32::MAX))
+            // The connection counts the bytes of each head; hyper ends a head that is longer only if it is not whole.
             .http1_max_buf_size(HEAD_BYTES_MAX)
             .pool_idle_timeout(limits.idle)
             .pool_max_idle_per_host(IDLE_MAX)
@@ -152,10 +151,6 @@ fn make_room(clients: &mut HashMap<Key, CachedClient, foldhash::fast::RandomStat
     }
 }
 
-/// Whether a connection has had an answer.
-#[derive(Clone, Debug, Default)]
-struct HasAnswered(Arc<AtomicBool>);
-
 /// Sends a request.
 ///
 /// # Errors
@@ -166,9 +161,9 @@ pub(crate) async fn send(
 ) -> Result<Response<Incoming>, legacy::Error> {
     let answered = client.request(request).await;
     if let Ok(response) = &answered
-        && let Some(HasAnswered(has_answered)) = response.extensions().get()
+        && let Some(answers) = response.extensions().get::<Answers>()
     {
-        has_answered.store(true, Relaxed);
+        answers.head_is_whole();
     }
     answered
 }
@@ -179,7 +174,7 @@ pub(crate) async fn send(
 pub(crate) fn idle_was_closed(error: &legacy::Error) -> bool {
     let mut extras = Extensions::new();
     error.connect_info().inspect(|connection| connection.get_extras(&mut extras));
-    extras.get().is_some_and(|HasAnswered(has_answered)| has_answered.load(Relaxed)) && was_closed(error)
+    extras.get().is_some_and(Answers::has_any) && was_closed(error)
 }
 
 fn was_closed(error: &legacy::Error) -> bool {
@@ -277,7 +272,8 @@ impl Connector {
             }
         };
         let (open, count) = OpenCount::count();
-        Ok(Link { io: TokioIo::new(stream), is_kept: count <= self.kept_max, _open: open })
+        let head_bytes_max = if self.http2 { None } else { Some(HEAD_BYTES_MAX) };
+        Ok(Link::new(stream, head_bytes_max, (count <= self.kept_max, open)))
     }
 }
 
@@ -292,56 +288,6 @@ impl Service<Uri> for Connector {
 
     fn call(&mut self, _: Uri) -> Self::Future {
         Box::pin(self.clone().connect())
-    }
-}
-
-/// A connection to an endpoint.
-pub(crate) struct Link {
-    io: TokioIo<Either<TcpStream, TlsStream<TcpStream>>>,
-    /// Whether it may be kept after its answer. The files of idle connections are not charged, but reserved.
-    is_kept: bool,
-    _open: OpenCount,
-}
-
-impl Connection for Link {
-    fn connected(&self) -> Connected {
-        let connected = Connected::new().extra(HasAnswered::default());
-        if !self.is_kept {
-            connected.poison();
-        }
-        connected
-    }
-}
-
-impl Read for Link {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, into)
-    }
-}
-
-impl Write for Link {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        pieces: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, pieces)
     }
 }
 

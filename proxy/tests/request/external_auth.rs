@@ -168,6 +168,55 @@ async fn an_allowed_request_carries_the_headers_of_the_service_only() {
     }
 }
 
+/// The heads of one answer have 64 KiB together, whole or not, on a new connection and on one that was used before.
+#[tokio::test]
+async fn the_head_of_an_answer_has_at_most_64_kib() {
+    const MAX: usize = 64 * 1024;
+    /// A head of this many bytes, mostly spaces or letters.
+    fn head(bytes: usize, fill: &str) -> String {
+        let begin = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-Pad: ";
+        format!("{begin}{}x\r\n\r\n", fill.repeat(bytes - begin.len() - 5))
+    }
+    let interim = "HTTP/1.1 103 Early Hints\r\n\r\n";
+    let upstream = Upstream::echo().await;
+    let auth = Upstream::start(move |seen| {
+        let path = seen.line.split(['/', ' ']).nth(3).unwrap_or_default();
+        let size = |text: &str| text.parse::<usize>().unwrap();
+        match path.split_once('-').unwrap() {
+            ("keep", bytes) => Reply::Send(head(size(bytes), "x")),
+            ("close", bytes) => Reply::SendAndClose(head(size(bytes), "x")),
+            ("spaces", bytes) => Reply::Send(head(size(bytes), " ")),
+            ("interim", bytes) => Reply::Send(format!("{interim}{}", head(size(bytes), "x"))),
+            (other, _) => panic!("{other}"),
+        }
+    })
+    .await;
+    let service = over_http(&[], &["x-user"], 0);
+    for (driver, http2) in WAYS {
+        let bed = bed(&service, upstream.address, &[auth.address], by(driver)).await;
+        for (path, want) in [
+            (format!("keep-{MAX}"), 200),
+            (format!("keep-{MAX}"), 200),
+            (format!("keep-{}", MAX + 1), 503),
+            (format!("keep-{MAX}"), 200),
+            ("keep-66000".to_owned(), 503),
+            (format!("close-{MAX}"), 200),
+            (format!("close-{}", MAX + 1), 503),
+            ("close-70000".to_owned(), 503),
+            (format!("spaces-{MAX}"), 200),
+            (format!("spaces-{}", MAX + 1), 503),
+            (format!("interim-{}", MAX - interim.len()), 200),
+            (format!("interim-{}", MAX - interim.len() + 1), 503),
+            ("keep-200".to_owned(), 200),
+        ] {
+            let got = send(&bed, http2, ("GET", &format!("/{path}")), &[], ("", false)).await;
+            assert_eq!(got.status, want, "{driver:?}, HTTP/2: {http2}: {path}");
+        }
+        until_counted(&bed, "failed", "broken", 6).await;
+        bed.drain().await;
+    }
+}
+
 #[tokio::test]
 async fn without_a_list_all_but_hop_by_hop_and_body_headers_are_granted() {
     let mut upstream = Upstream::echo().await;
