@@ -256,6 +256,13 @@ pub(crate) struct ClientArgs {
     /// The total time spent waiting for a client before its rate is judged.
     #[arg(long, value_name = "TIME", env = "TIDEGATE_MIN_RATE_GRACE", default_value = "60s")]
     pub(crate) min_rate_grace: String,
+    /// The time between two requests of a connection over HTTP/1.1 after which it is closed.
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_IDLE_TIMEOUT", default_value = "75s")]
+    pub(crate) idle_timeout: String,
+    /// The time without a request after which a connection of a trusted proxy is closed, over HTTP/1.1 and HTTP/2, if
+    /// it is longer than that of other clients. It should be longer than the proxy keeps idle connections.
+    #[arg(long, value_name = "TIME", env = "TIDEGATE_PROXY_IDLE_TIMEOUT", default_value = "920s")]
+    pub(crate) proxy_idle_timeout: String,
 }
 
 #[derive(clap::Args, Debug, Default)]

@@ -23,6 +23,7 @@ use tidegate_control::{CacheOptions, CachedKind, Limits, served_kinds};
 use tidegate_proxy::{BudgetLimits, RateLimits};
 
 pub(crate) use address::{DebugAddress, ListenAddress, Sockets, debug_address};
+pub(crate) use clients::IdleTimeouts;
 pub(crate) use lite::Lite;
 pub(crate) use process::{LogForm, Process};
 pub(crate) use serve::{Serve, ServeAddress, Server, TlsFiles, is_private};
@@ -71,6 +72,8 @@ pub(crate) struct Edge {
     pub(crate) sockets: Sockets,
     /// The minimum rates of clients.
     pub(crate) rates: RateLimits,
+    /// The idle timeout between two requests of a connection, and that of a trusted proxy's.
+    pub(crate) idle: IdleTimeouts,
     /// The timeout of authorisation services.
     pub(crate) external_auth: Duration,
     pub(crate) drain: Drain,
@@ -213,6 +216,7 @@ impl Edge {
         Ok(Self {
             sockets,
             rates: clients::read(&args.clients)?,
+            idle: clients::read_idle(&args.clients)?,
             external_auth: time("--external-auth-timeout", &args.endpoints.external_auth_timeout)?,
             drain: Drain::read(&args.drain, mode)?,
             process: Process::read(&args.process, mode)?,

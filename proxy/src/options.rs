@@ -81,6 +81,9 @@ pub struct ClientLimits {
     pub head_deadline: Duration,
     /// The idle timeout between two requests of a connection.
     pub keep_alive_idle: Duration,
+    /// The same for a connection of a trusted proxy, over HTTP/1.1 and over HTTP/2, if it is longer than theirs: a
+    /// proxy that sends a request just when the edge closes an idle connection has to answer 502.
+    pub proxy_idle: Duration,
     /// The idle timeout within a request body.
     pub body_read_stall: Duration,
     /// The timeout for discarding the rest of a request body before the connection is closed.
@@ -89,6 +92,13 @@ pub struct ClientLimits {
     pub write_stall: Duration,
     /// The minimum rate of clients while the edge waits for them.
     pub rates: RateLimits,
+}
+
+impl ClientLimits {
+    /// The idle timeout of a connection, `usual` for clients that are not trusted proxies.
+    pub(crate) fn idle(&self, usual: Duration, is_proxy: bool) -> Duration {
+        if is_proxy { usual.max(self.proxy_idle) } else { usual }
+    }
 }
 
 /// The minimum rate at which a client sends a request body or reads a response. Only time in which the edge waits for
@@ -185,6 +195,7 @@ impl Options {
         for time in [
             &mut client.head_deadline,
             &mut client.keep_alive_idle,
+            &mut client.proxy_idle,
             &mut client.body_read_stall,
             &mut client.body_discard,
             &mut client.write_stall,
@@ -231,6 +242,7 @@ impl Default for ClientLimits {
             head_lines_max: 128,
             head_deadline: Duration::from_secs(30),
             keep_alive_idle: Duration::from_secs(75),
+            proxy_idle: Duration::from_secs(920),
             body_read_stall: Duration::from_secs(60),
             body_discard: Duration::from_secs(5),
             write_stall: Duration::from_secs(60),

@@ -149,6 +149,11 @@ impl ConnectionFacts {
         if self.forwards { snapshot.trusted_proxies() } else { &[] }
     }
 
+    /// Returns `true` for a connection of a trusted proxy, which forwards for many clients.
+    pub(crate) const fn is_of_proxy(&self) -> bool {
+        self.client.is_none()
+    }
+
     /// The facts in Pingora's digest of a connection.
     pub(crate) fn of(digest: &Digest) -> Option<Arc<Self>> {
         digest.proxy_digest.as_ref()?.user_data.as_ref()?.downcast_ref::<Arc<Self>>().cloned()

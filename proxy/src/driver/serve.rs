@@ -175,6 +175,7 @@ async fn handshake(
 async fn requests(mut conn: Box<ClientIo>, mut expected: Expected, traffic: &Traffic, shutdown: Shutdown) {
     let limits = &traffic.options.client;
     let mut idle = limits.head_deadline;
+    let between = limits.idle(limits.keep_alive_idle, conn.facts().is_of_proxy());
     // One future for all requests, because subscribing costs more than polling again.
     let mut ended = pin!(maybe_done(shutdown.ends_silence(conn.facts().accepted)));
     let activity = Arc::clone(&conn.facts().activity);
@@ -202,7 +203,7 @@ async fn requests(mut conn: Box<ClientIo>, mut expected: Expected, traffic: &Tra
             }
         }
         expected = Expected::Http1;
-        idle = limits.keep_alive_idle;
+        idle = between;
     }
 }
 

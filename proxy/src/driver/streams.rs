@@ -102,6 +102,7 @@ impl Streams {
     ) -> Option<Abuse> {
         let mut signal = shutdown.clone();
         let mut leaving = false;
+        let idle_max = self.shared.options.client.idle(self.shared.options.http2.idle, facts.is_of_proxy());
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -112,7 +113,7 @@ impl Streams {
                 }
                 // This polls the whole connection, including its streams.
                 accepted = HttpSession::from_h2_conn(connection, Arc::clone(digest)) => accepted,
-                () = idle(facts, self.shared.options.http2.idle), if !leaving => return None,
+                () = idle(facts, idle_max), if !leaving => return None,
             };
             match accepted {
                 Ok(Some(H2Accept::Session(session))) => {

@@ -324,6 +324,41 @@ async fn an_http2_connection_without_a_request_is_closed() {
     tokio::time::timeout(PATIENCE, connection).await.expect("it stays open").unwrap().ok();
 }
 
+/// A load balancer closes idle connections itself: if the edge were first, requests could cross the close.
+#[tokio::test]
+async fn a_trusted_proxy_may_be_idle_for_longer() {
+    let key = http("127.0.0.1:0");
+    let mut bed = Bed::with(&[key], |options| {
+        options.client.keep_alive_idle = SHORT;
+        options.http2.idle = SHORT;
+        options.client.proxy_idle = Duration::from_secs(3600);
+    })
+    .await;
+    bed.parts.trusted_proxies = ["127.0.0.2/32".parse().unwrap()].into();
+    bed.publish();
+    let address = bed.address(key).await;
+    let connect = async |source: [u8; 4]| {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind((source, 0).into()).unwrap();
+        socket.connect(address).await.unwrap()
+    };
+    let mut proxy = Http1::over(connect([127, 0, 0, 2]).await);
+    let (mut streams, connection) = h2::client::handshake(connect([127, 0, 0, 2]).await).await.unwrap();
+    tokio::spawn(connection);
+    assert_ok(&proxy.get("/").await, "/ ");
+    assert_eq!(h2_get(&mut streams, "/").await.unwrap().0, 200);
+    let mut other = Http1::connect(address).await;
+    let (mut other_streams, other_connection) = h2::client::handshake(connect([127, 0, 0, 1]).await).await.unwrap();
+    let other_connection = tokio::spawn(other_connection);
+    assert_ok(&other.get("/").await, "/ ");
+    assert_eq!(h2_get(&mut other_streams, "/").await.unwrap().0, 200);
+    // Those that were idle for less time are closed, and those of the proxy are not.
+    other.closed().await;
+    tokio::time::timeout(PATIENCE, other_connection).await.expect("it stays open").unwrap().ok();
+    assert_ok(&proxy.get("/").await, "/ ");
+    assert_eq!(h2_get(&mut streams, "/").await.unwrap().0, 200);
+}
+
 #[tokio::test]
 async fn limits_of_zero_still_let_requests_through() {
     let key = http("127.0.0.1:0");
