@@ -7,10 +7,11 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::sign::CertifiedKey;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, SubjectPublicKeyInfoDer};
+use rustls::sign::{CertifiedKey, SigningKey};
 use serde::Serialize;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+use x509_parser::public_key::PublicKey;
 
 use super::host::{HostPattern, WildcardDepth, parent, parents};
 use crate::object::ObjectName;
@@ -117,17 +118,18 @@ impl Certificate {
             // The parser's messages quote lines, and the text may be a key by mistake.
             .or_else(|_| fault("tls.crt is not PEM"))?;
         let Some(leaf) = chain.first() else { return fault("tls.crt holds no certificate") };
-        let (names, not_after_s) = describe(leaf)?;
+        let (_, parsed) = X509Certificate::from_der(leaf)
+            .or_else(|error| fault(format_args!("tls.crt cannot be parsed: {error}")))?;
+        let (names, not_after_s) = (names(&parsed), parsed.validity().not_after.timestamp());
         let key = PrivateKeyDer::from_pem_slice(key).or_else(|_| fault("tls.key holds no private key in PEM"))?;
-        let provider = rustls::crypto::ring::default_provider();
-        let key = CertifiedKey::from_der(chain, key, &provider);
-        let key = key.or_else(|error| {
-            if matches!(error, rustls::Error::InconsistentKeys(_)) {
-                return fault("tls.key is not the key of the certificate in tls.crt");
-            }
-            fault(format_args!("certificate and key cannot be used together: {error}"))
-        })?;
-        Ok(Self { secret, key: Arc::new(key), names, not_after_s, digest })
+        let key = signing_key(key, &parsed)?;
+        // rustls would parse the certificate for this comparison, and refuse those of X.509 version 1. Clients decide
+        // which ones they accept.
+        let is_of_certificate = |public: SubjectPublicKeyInfoDer<'_>| public.as_ref() == parsed.public_key().raw;
+        if !key.public_key().is_none_or(is_of_certificate) {
+            return fault("tls.key is not the key of the certificate in tls.crt");
+        }
+        Ok(Self { secret, key: Arc::new(CertifiedKey::new(chain, key)), names, not_after_s, digest })
     }
 
     /// Returns `true` if its names cover every name of a pattern. A star in a certificate stands for one label (RFC
@@ -176,9 +178,33 @@ fn digest(chain: &[u8], key: &[u8]) -> [u8; 32] {
     own
 }
 
-fn describe(leaf: &CertificateDer<'_>) -> Result<(Box<[HostPattern]>, i64), CertificateFault> {
-    let (_, certificate) =
-        X509Certificate::from_der(leaf).or_else(|error| fault(format_args!("tls.crt cannot be parsed: {error}")))?;
+/// The key, if the crypto provider can sign with it.
+fn signing_key(
+    key: PrivateKeyDer<'static>,
+    certificate: &X509Certificate<'_>,
+) -> Result<Arc<dyn SigningKey>, CertificateFault> {
+    const USABLE: &str = "RSA with 2048 to 4096 bits, ECDSA on P-256 or P-384, and Ed25519 are";
+    rustls::crypto::ring::sign::any_supported_type(&key).or_else(|_| {
+        // What the key itself is, the provider does not say.
+        let kind = match certificate.public_key().parsed() {
+            Ok(PublicKey::RSA(key)) => format!("RSA with {} bits", key.key_size()),
+            Ok(PublicKey::EC(_)) => format!("ECDSA on {}", curve(certificate)),
+            Ok(_) | Err(_) => "of another kind".to_owned(),
+        };
+        fault(format_args!("tls.key is not of a supported kind: {USABLE}; the key of the certificate is {kind}"))
+    })
+}
+
+/// The name of the curve of a certificate's key, or its object identifier.
+fn curve(certificate: &X509Certificate<'_>) -> String {
+    let parameters = certificate.public_key().algorithm.parameters.as_ref();
+    let id = parameters.and_then(|any| any.as_oid().ok()).map(|id| id.to_id_string());
+    // RFC 5480 section 2.1.1.1.
+    id.map_or_else(|| "an unnamed curve".to_owned(), |id| if id == "1.3.132.0.35" { "P-521".to_owned() } else { id })
+}
+
+/// The subject alternative names of a certificate, or its common name if there are none, in ascending order.
+fn names(certificate: &X509Certificate<'_>) -> Box<[HostPattern]> {
     let mut names: Vec<HostPattern> = Vec::new();
     if let Ok(Some(alternatives)) = certificate.subject_alternative_name() {
         for name in &alternatives.value.general_names {
@@ -193,7 +219,7 @@ fn describe(leaf: &CertificateDer<'_>) -> Result<(Box<[HostPattern]>, i64), Cert
     }
     names.sort_unstable();
     names.dedup();
-    Ok((names.into(), certificate.validity().not_after.timestamp()))
+    names.into()
 }
 
 impl PartialEq for Certificate {

@@ -103,6 +103,27 @@ fn an_unusable_secret_has_a_reason_that_shows_no_key() {
     check_fault(&undecoded, &pem, "data cannot be read");
 }
 
+/// Certificates that clients may refuse are the owner's choice; keys that the crypto provider cannot use are named.
+#[test]
+fn old_certificates_are_usable_and_keys_of_other_kinds_are_named() {
+    let object = |pem: &str| {
+        let (chain, key) = pem.split_at(pem.find("-----BEGIN PRIVATE KEY").unwrap());
+        (secret(chain, key), key.to_owned())
+    };
+    let (version_1, key) = object(include_str!("version_1.pem"));
+    let used = projected(Kind::Secret, &version_1);
+    assert_eq!(format!("{:?}", certificate(&used).as_ref().unwrap()), "Certificate(shop/shop-tls for [v1.test])");
+    let mut other = version_1;
+    other["data"]["tls.key"] = json!(STANDARD.encode(ecdsa().serialize_pem()));
+    check_fault(&other, &key, "tls.key is not the key of the certificate");
+    let usable =
+        "tls.key is not of a supported kind: RSA with 2048 to 4096 bits, ECDSA on P-256 or P-384, and Ed25519 are";
+    let (p521, key) = object(include_str!("p521.pem"));
+    check_fault(&p521, &key, &format!("{usable}; the key of the certificate is ECDSA on P-521"));
+    let (rsa, key) = object(include_str!("rsa_1024.pem"));
+    check_fault(&rsa, &key, &format!("{usable}; the key of the certificate is RSA with 1024 bits"));
+}
+
 #[test]
 fn only_a_renewed_certificate_is_a_change() {
     let key = ecdsa();

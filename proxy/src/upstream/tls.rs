@@ -144,7 +144,7 @@ fn make(tls: &UpstreamTls, alpn: Alpn) -> Result<Arc<ClientConfig>, rustls::Erro
     let provider = Arc::new(ring::default_provider());
     let verifier: Arc<dyn ServerCertVerifier> = match &tls.verification {
         Some(verification) => verifier(verification, &provider)?,
-        None => Arc::new(OwnVerifier { by_names: None, provider: Arc::clone(&provider) }),
+        None => Arc::new(Unverified),
     };
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let config = config.dangerous().with_custom_certificate_verifier(verifier);
@@ -171,7 +171,7 @@ fn verifier(
     }
     // The verifier lives as long as its configuration, which is removed when nothing else holds the verification.
     let verification = UpstreamVerification::clone(verification);
-    Ok(Arc::new(OwnVerifier { by_names: Some(ByNames { verification, roots }), provider: Arc::clone(provider) }))
+    Ok(Arc::new(ByNames { verification, roots, provider: Arc::clone(provider) }))
 }
 
 /// The system's certificate authorities, read once per process.
@@ -187,22 +187,69 @@ fn system_roots() -> Arc<RootCertStore> {
     Arc::clone(ROOTS.get_or_init(read))
 }
 
-/// Verifies that the endpoint has the private key of its certificate, and the certificate according to the settings.
+/// Accepts any endpoint, as `proxy_ssl_verify off` of nginx does. Its signature is not verified either: anyone can sign
+/// with a certificate of their own, so that a signature under an unverified certificate proves nothing. And the
+/// provider cannot read every kind of certificates and keys (X.509 version 1, RSA of 1024 bits, P-521).
 #[derive(Debug)]
-struct OwnVerifier {
-    /// The verification of the certificate; `None` accepts any.
-    by_names: Option<ByNames>,
-    provider: Arc<CryptoProvider>,
+struct Unverified;
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![
+            SignatureScheme::ECDSA_NISTP256_SHA256,
+            SignatureScheme::ECDSA_NISTP384_SHA384,
+            SignatureScheme::ECDSA_NISTP521_SHA512,
+            SignatureScheme::ED25519,
+            SignatureScheme::ED448,
+            SignatureScheme::RSA_PSS_SHA256,
+            SignatureScheme::RSA_PSS_SHA384,
+            SignatureScheme::RSA_PSS_SHA512,
+            SignatureScheme::RSA_PKCS1_SHA256,
+            SignatureScheme::RSA_PKCS1_SHA384,
+            SignatureScheme::RSA_PKCS1_SHA512,
+        ]
+    }
 }
 
-/// Verifies the chain as usual, and one of these names instead of the server name.
+/// Verifies the chain as usual, one of these names instead of the server name, and that the endpoint has the private
+/// key of its certificate.
 #[derive(Debug)]
 struct ByNames {
     verification: UpstreamVerification,
     roots: Arc<RootCertStore>,
+    provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for OwnVerifier {
+impl ServerCertVerifier for ByNames {
     fn verify_server_cert(
         &self,
         leaf: &CertificateDer<'_>,
@@ -211,13 +258,11 @@ impl ServerCertVerifier for OwnVerifier {
         _: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if let Some(ByNames { verification, roots }) = &self.by_names {
-            let parsed = ParsedCertificate::try_from(leaf)?;
-            let algorithms = self.provider.signature_verification_algorithms.all;
-            verify_server_cert_signed_by_trust_anchor(&parsed, roots, intermediates, now, algorithms)?;
-            if !verification.has_name(leaf) {
-                return Err(rustls::Error::InvalidCertificate(CertificateError::NotValidForName));
-            }
+        let parsed = ParsedCertificate::try_from(leaf)?;
+        let algorithms = self.provider.signature_verification_algorithms.all;
+        verify_server_cert_signed_by_trust_anchor(&parsed, &self.roots, intermediates, now, algorithms)?;
+        if !self.verification.has_name(leaf) {
+            return Err(rustls::Error::InvalidCertificate(CertificateError::NotValidForName));
         }
         Ok(ServerCertVerified::assertion())
     }

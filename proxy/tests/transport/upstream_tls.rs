@@ -7,6 +7,7 @@ use rcgen::{CertificateParams, KeyPair, SanType};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::server::WebPkiClientVerifier;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{HandshakeKind, ServerConfig};
 use tidegate_config::model::{
     Action, AppProtocol, BackendKey, CaBundle, HostPattern, HostRoutes, Route, SubjectName, Target, UpstreamTls,
@@ -51,7 +52,10 @@ impl Server {
         };
         let chain = vec![PemObject::from_pem_slice(chain.as_bytes()).unwrap()];
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-        let mut config = config.with_single_cert(chain, key).unwrap();
+        // Without the check of a usual server, which cannot read certificates of version 1.
+        let key = rustls::crypto::ring::sign::any_supported_type(&key).unwrap();
+        let single = SingleCertAndKey::from(CertifiedKey::new(chain, key));
+        let mut config = config.with_cert_resolver(Arc::new(single));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -179,6 +183,19 @@ async fn an_endpoint_certificate_must_be_valid_for_its_name() {
     }
     for server in [&misnamed, &expired] {
         assert!(server.shaken().is_empty(), "no request came so far");
+    }
+}
+
+/// An endpoint that is not verified may have any certificate.
+#[tokio::test]
+async fn an_unverified_endpoint_may_have_a_certificate_of_version_1() {
+    let pem = include_str!("version_1.pem");
+    let (chain, key) = pem.split_at(pem.find("-----BEGIN PRIVATE KEY").unwrap());
+    let server = Server::start(&(chain.to_owned(), KeyPair::from_pem(key).unwrap()), None).await;
+    for driver in [Driver::Both, Driver::Pingora] {
+        let mut edge = Edge::start(driver).await;
+        edge.check(&server, &UpstreamTls { verification: None, ..verified(None, &[]) }, true).await;
+        edge.check(&server, &verified(None, &[dns("v1.test")]), false).await;
     }
 }
 

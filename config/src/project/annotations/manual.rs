@@ -129,6 +129,8 @@ Differences of annotations that have their effect:
 - Endpoints over TLS (`backend-protocol: HTTPS`) are never verified, and their server name is the host of the request.
 - The redirect to https keeps a slash at the end of the path, and is for every path, `/.well-known/acme-challenge` included. `ssl-redirect`
   looks at the TLS entries of its own Ingress, and not at those of others for the host.
+- Certificates with keys of RSA below 2048 bits or above 4096, or on P-521, are not served: the crypto library cannot sign with them
+  (`CertificateBroken` names the kind).
 - The defaults of ingress-nginx do not apply: its limit of 1 MiB for bodies, the redirect of hosts with a certificate, 60 seconds without
   a byte for a WebSocket, and endpoints in turn.
 
