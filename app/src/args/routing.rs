@@ -11,10 +11,11 @@ pub(crate) struct RoutingArgs {
     /// The value of `spec.controllerName` in GatewayClasses of this controller.
     #[arg(long, value_name = "NAME", env = "TIDEGATE_GATEWAY_CONTROLLER", default_value = "tidegate.io/gateway")]
     pub(crate) gateway_controller: String,
-    /// The pool of local addresses for Gateways, one address each: single addresses and ranges such as
-    /// 192.0.2.10-192.0.2.20, comma-separated; or `service`: each Gateway has a Service of its own and takes its
-    /// addresses. Without a pool no Gateway is programmed [dev: 127.0.1.1-127.0.1.32].
-    #[arg(long, value_name = "ADDR[-ADDR]", env = "TIDEGATE_GATEWAY_ADDRESSES", value_delimiter = ',')]
+    /// The pool of local addresses for Gateways, one address each: single addresses, ranges such as
+    /// 192.0.2.10-192.0.2.20, and networks such as 192.0.2.16/28 without their first and last address,
+    /// comma-separated; or `service`: each Gateway has a Service of its own and takes its addresses. Without a pool no
+    /// Gateway is programmed [dev: 127.0.1.1-127.0.1.32].
+    #[arg(long, value_name = "ADDR[-ADDR]|CIDR", env = "TIDEGATE_GATEWAY_ADDRESSES", value_delimiter = ',')]
     pub(crate) gateway_addresses: Vec<String>,
     /// The type of the Services created for Gateways: `LoadBalancer`, `NodePort` or `ClusterIP` with
     /// --gateway-addresses service; with local addresses, `headless` or `off` [default: LoadBalancer with

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ipnet::{IpAddrRange, Ipv4AddrRange, Ipv6AddrRange};
+use ipnet::{IpAddrRange, IpNet, Ipv4AddrRange, Ipv6AddrRange};
 use tidegate_control::options::{GatewayApi, GatewayServices, Publish, ServiceType, ToPods};
 
 use super::routing::namespaced;
@@ -87,20 +87,7 @@ fn pool(args: &RoutingArgs, mode: Mode) -> Result<Arc<[IpAddr]>, InvalidValue> {
         if args.gateway_addresses.is_empty() && mode == Mode::Dev { &default[..] } else { &args.gateway_addresses[..] };
     let mut addresses: Vec<IpAddr> = Vec::new();
     for text in given {
-        let (first, last) = text.split_once('-').unwrap_or((text, text));
-        let range = (first.trim().parse::<IpAddr>(), last.trim().parse::<IpAddr>());
-        let (Ok(first), Ok(last)) = range else {
-            return Err(InvalidValue::new(ADDRESSES, text, "is neither an IP address nor two separated by a hyphen"));
-        };
-        if first.is_ipv4() == last.is_ipv4() && first > last {
-            return Err(InvalidValue::new(ADDRESSES, text, "is a range whose end is lower than its start"));
-        }
-        let range = match (first, last) {
-            (IpAddr::V4(first), IpAddr::V4(last)) => IpAddrRange::from(Ipv4AddrRange::new(first, last)),
-            (IpAddr::V6(first), IpAddr::V6(last)) => IpAddrRange::from(Ipv6AddrRange::new(first, last)),
-            _ => return Err(InvalidValue::new(ADDRESSES, text, "is a range across address families")),
-        };
-        addresses.extend(range.take(GATEWAY_ADDRESSES_MAX + 1));
+        addresses.extend(range(text)?.take(GATEWAY_ADDRESSES_MAX + 1));
         if addresses.len() > GATEWAY_ADDRESSES_MAX {
             return Err(InvalidValue::new(ADDRESSES, text, "would make more than 4096 addresses"));
         }
@@ -108,4 +95,29 @@ fn pool(args: &RoutingArgs, mode: Mode) -> Result<Arc<[IpAddr]>, InvalidValue> {
     let mut known = BTreeSet::new();
     addresses.retain(|address| known.insert(*address));
     Ok(addresses.into())
+}
+
+/// The addresses of one entry: a single one, those between two, or those that hosts of a network may have.
+fn range(text: &str) -> Result<IpAddrRange, InvalidValue> {
+    let invalid = |why| InvalidValue::new(ADDRESSES, text, why);
+    if text.contains('/') {
+        let network: IpNet = text.trim().parse().map_err(|_| invalid("is not a network such as 192.0.2.16/28"))?;
+        if network.addr() != network.network() {
+            return Err(invalid("is an address within a network, not a network such as 192.0.2.16/28"));
+        }
+        return Ok(network.hosts());
+    }
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let range = (first.trim().parse::<IpAddr>(), last.trim().parse::<IpAddr>());
+    let (Ok(first), Ok(last)) = range else {
+        return Err(invalid("is neither an IP address, nor two separated by a hyphen, nor a network"));
+    };
+    if first.is_ipv4() == last.is_ipv4() && first > last {
+        return Err(invalid("is a range whose end is lower than its start"));
+    }
+    match (first, last) {
+        (IpAddr::V4(first), IpAddr::V4(last)) => Ok(IpAddrRange::from(Ipv4AddrRange::new(first, last))),
+        (IpAddr::V6(first), IpAddr::V6(last)) => Ok(IpAddrRange::from(Ipv6AddrRange::new(first, last))),
+        _ => Err(invalid("is a range across address families")),
+    }
 }

@@ -96,18 +96,38 @@ fn errors_name_flag_value_and_reason() {
 #[test]
 fn errors_about_gateways_name_the_range() {
     check(&["--source", "ingres"], "--source \"ingres\": is neither ingress, gateway nor deis");
-    let no_address = "is neither an IP address nor two separated by a hyphen";
+    let no_address = "is neither an IP address, nor two separated by a hyphen, nor a network";
     for (text, why) in [
         ("edge", no_address),
         ("192.0.2.1-", no_address),
         ("192.0.2.1-192.0.1.1", "is a range whose end is lower than its start"),
         ("192.0.2.1-2001:db8::1", "is a range across address families"),
         ("10.0.0.0-10.0.16.0", "would make more than 4096 addresses"),
+        ("10.0.0.0/16", "would make more than 4096 addresses"),
+        ("2001:db8::/64", "would make more than 4096 addresses"),
+        ("10.0.0.1/16", "is an address within a network, not a network such as 192.0.2.16/28"),
+        ("10.0.0.0/33", "is not a network such as 192.0.2.16/28"),
+        ("10.0.0.0/", "is not a network such as 192.0.2.16/28"),
+        ("10.0.0.0-10.0.0.8/28", "is not a network such as 192.0.2.16/28"),
         ("::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "would make more than 4096 addresses"),
     ] {
         let complaint = format!("--gateway-addresses {text:?}: {why}");
         check(&["--source", "gateway", "--gateway-addresses", text], &complaint);
     }
+}
+
+#[test]
+fn the_pool_of_gateways_has_addresses_ranges_and_networks() {
+    let check = |text: &str, want: &[&str]| {
+        let gateway = run(&["--source", "gateway", "--gateway-addresses", text]).unwrap().edge.control.sources.gateway;
+        let got: Vec<String> = gateway.unwrap().addresses.iter().map(ToString::to_string).collect();
+        assert_eq!(got, want, "{text}");
+    };
+    check("192.0.2.1", &["192.0.2.1"]);
+    check("192.0.2.1-192.0.2.2,192.0.2.2", &["192.0.2.1", "192.0.2.2"]);
+    check("192.0.2.8/30", &["192.0.2.9", "192.0.2.10"]);
+    check("192.0.2.8/31", &["192.0.2.8", "192.0.2.9"]);
+    check("192.0.2.8/32,2001:db8::7/128", &["192.0.2.8", "2001:db8::7"]);
 }
 
 #[test]
@@ -272,6 +292,16 @@ fn the_timeout_of_authorisation_services_is_configurable() {
     assert_eq!(wait(&[]), tidegate_proxy::Options::default().upstream.external_auth, "the page of flags says so");
     assert_eq!(wait(&["--external-auth-timeout=300ms"]), Duration::from_millis(300));
     check(&["--external-auth-timeout=2days"], "--external-auth-timeout \"2days\": is more than a day");
+}
+
+#[test]
+fn idle_timeouts_are_configurable() {
+    let idle = |flags: &[&str]| run(flags).unwrap().edge.idle;
+    let (client, usual) = (tidegate_proxy::Options::default().client, idle(&[]));
+    assert_eq!((usual.client, usual.proxy), (client.keep_alive_idle, client.proxy_idle), "the page of flags says so");
+    let set = idle(&["--idle-timeout=30s", "--proxy-idle-timeout=20m"]);
+    assert_eq!((set.client, set.proxy), (Duration::from_secs(30), Duration::from_secs(1200)));
+    check(&["--proxy-idle-timeout=2days"], "--proxy-idle-timeout \"2days\": is more than a day");
 }
 
 #[test]
