@@ -24,8 +24,14 @@ pub(super) struct Hello {
     pub(super) accepted: Accepted,
     /// The same bytes as received.
     pub(super) bytes: Vec<u8>,
-    /// The server name, in lower case.
+    /// The server name; see [`compared`].
     pub(super) server_name: Option<String>,
+}
+
+/// A server name in the form in which names are compared: in lower case and without a trailing dot, as the host of a
+/// request. RFC 6066 section 3 allows no such dot, but clients send it for a URL with one.
+pub(super) fn compared(name: &str) -> String {
+    name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 
 /// Reads the ClientHello. A client with an invalid one gets an alert.
@@ -48,7 +54,7 @@ pub(super) async fn read(stream: &mut TcpStream) -> Result<Hello, HandshakeFailu
         match acceptor.accept() {
             Ok(None) => {}
             Ok(Some(accepted)) => {
-                let server_name = accepted.client_hello().server_name().map(str::to_ascii_lowercase);
+                let server_name = accepted.client_hello().server_name().map(compared);
                 return Ok(Hello { accepted, bytes, server_name });
             }
             Err((error, mut alert)) => {
@@ -82,4 +88,47 @@ fn take(acceptor: &mut Acceptor, mut bytes: &[u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rustls::pki_types::ServerName;
+    use rustls::{ClientConfig, ClientConnection, RootCertStore};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// The first message of a client that sends this text as the server name, which may not be a valid one: it replaces
+    /// one of the same length.
+    fn hello(name: &str) -> Vec<u8> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = Arc::new(config.with_root_certificates(RootCertStore::empty()).with_no_client_auth());
+        let valid = "x".repeat(name.len());
+        let mut client = ClientConnection::new(config, ServerName::try_from(valid.clone()).unwrap()).unwrap();
+        let mut bytes = Vec::new();
+        client.write_tls(&mut bytes).unwrap();
+        let place = bytes.windows(valid.len()).position(|window| window == valid.as_bytes()).unwrap();
+        bytes[place..place + name.len()].copy_from_slice(name.as_bytes());
+        bytes
+    }
+
+    async fn check(sent: &str, want: Option<&str>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        client.write_all(&hello(sent)).await.unwrap();
+        let mut server = listener.accept().await.unwrap().0;
+        let read = read(&mut server).await.ok().and_then(|hello| hello.server_name);
+        assert_eq!(read.as_deref(), want, "{sent}");
+    }
+
+    #[tokio::test]
+    async fn names_are_compared_without_case_and_trailing_dot() {
+        check("shop.example", Some("shop.example")).await;
+        check("Shop.EXAMPLE.", Some("shop.example")).await;
+        check("shop.example..", None).await;
+        check("192.0.2.100", None).await;
+    }
 }

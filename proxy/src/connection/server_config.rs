@@ -23,6 +23,8 @@ use tidegate_config::model::{
 };
 use tidegate_config::published::Published;
 
+use super::hello::compared;
+
 /// The name in the self-signed certificate.
 const SELF_SIGNED_NAME: &str = "Tidegate default certificate";
 
@@ -187,7 +189,7 @@ impl ResolvesServerCert for Resolver {
     /// The first certificate whose signature the client can check.
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let snapshot = self.published.pin();
-        let name = hello.server_name().map(str::to_ascii_lowercase);
+        let name = hello.server_name().map(compared);
         self.choose(&snapshot, name.as_deref(), hello.signature_schemes())
     }
 }

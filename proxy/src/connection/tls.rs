@@ -353,6 +353,6 @@ fn agreed(session: &ServerConnection, listener: TlsListener) -> (TlsFacts, bool)
         Some(_) | None => "unknown",
     };
     let cipher = session.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str()).unwrap_or("unknown");
-    let server_name = session.server_name().map(|name| name.to_ascii_lowercase().into());
+    let server_name = session.server_name().map(|name| hello::compared(name).into());
     (TlsFacts { listener, server_name, version, cipher, early: None }, session.alpn_protocol() == Some(b"h2"))
 }
