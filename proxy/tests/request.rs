@@ -5,6 +5,8 @@
 
 mod request {
     pub mod bed;
+    pub mod frames;
+    pub mod strict;
     pub mod upstream;
 
     mod answers;
@@ -24,6 +26,7 @@ mod request {
     mod http2_limits;
     mod validate;
     mod loops;
+    mod message_ends;
     mod mirrors;
     mod mirrors_http2_tls;
     mod naming;

@@ -87,7 +87,7 @@ where
         }
     }
     let has_neither = matches!(status, 100..=199 | 204);
-    if has_neither || to_head || status == 304 {
+    if ends_with_head(status, to_head) {
         let is_stray = has_neither && (is_chunked || content_length.is_some_and(|length| length > 0));
         let content_length = content_length.filter(|_| !has_neither);
         return Ok(ResponseBody { framing: Framing::None, content_length, is_stray });
@@ -98,6 +98,12 @@ where
         (false, None) => Framing::UntilClose,
     };
     Ok(ResponseBody { framing, content_length, is_stray: false })
+}
+
+/// Returns `true` if a response has no content, and ends with its head, whatever its endpoint sends after it (RFC 9110
+/// section 6.4.1).
+pub(crate) const fn ends_with_head(status: u16, to_head: bool) -> bool {
+    to_head || matches!(status, 100..=199 | 204 | 304)
 }
 
 /// Returns `true` if a value is only `chunked`. A folded value is not, because a parser may stop at the first line.

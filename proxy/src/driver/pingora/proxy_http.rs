@@ -35,6 +35,7 @@ use crate::clock;
 use crate::connection::response_deadline::ResponseDeadline;
 use crate::http::edits::Edits;
 use crate::http::gzip::Broken;
+use crate::http::response::ends_with_head;
 use crate::observe::metrics::DriverUsed;
 use crate::reason::Reason;
 use crate::request::decide::Decided;
@@ -238,6 +239,10 @@ impl ProxyHttp for PingoraDriver {
             }
             ctx.agree();
         }
+        if is_last && body.as_ref().is_some_and(Bytes::is_empty) {
+            // Pingora would send it to an HTTP/1.1 endpoint as a chunk of size 0, and the last chunk after it.
+            *body = None;
+        }
         Ok(())
     }
 
@@ -272,7 +277,7 @@ impl ProxyHttp for PingoraDriver {
         }
         let is_empty = response.headers.get(CONTENT_LENGTH).is_some_and(|length| length == "0");
         let (status, now) = (status.as_u16(), clock::now());
-        let is_bodiless = to_head || is_empty || matches!(status, 204 | 304);
+        let is_bodiless = status != 101 && (is_empty || ends_with_head(status, to_head));
         if is_stray {
             ctx.link.as_ref().inspect(|link| link.must_not_be_reused());
         }

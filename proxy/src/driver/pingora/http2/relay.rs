@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use futures::FutureExt;
-use http::StatusCode;
+use http::{Method, StatusCode};
 use pingora::protocols::http::HttpTask;
 use pingora::proxy::{ProxyHttp, Session};
 use pingora::{Error, ErrorType, Result};
@@ -22,6 +22,7 @@ use crate::driver::pingora::context::RequestContext;
 use crate::driver::pingora::failed::stop;
 use crate::driver::pingora::fault;
 use crate::driver::pingora::proxy_http::PingoraDriver;
+use crate::http::response::ends_with_head;
 use crate::reason::Reason;
 use crate::upstream::http2::StreamSlot;
 
@@ -208,6 +209,10 @@ impl Relay<'_> {
         let mut parts = Vec::with_capacity(PARTS_MAX);
         let mut failed = None;
         parts.push(self.edited(first).await?);
+        if let Some(HttpTask::Header(_, true)) = parts.first() {
+            // The endpoint may send more, which is not read.
+            self.response.end();
+        }
         while parts.len() < PARTS_MAX && !self.response.is_over() {
             let next = unconstrained(poll_fn(|cx| self.response.poll_next(cx)));
             match next.now_or_never() {
@@ -255,6 +260,8 @@ impl Relay<'_> {
                     return Err(stop(ctx, Reason::UpstreamBroken));
                 }
                 driver.response_filter(session, &mut head, ctx).await?;
+                let to_head = session.req_header().method == Method::HEAD;
+                let is_end = is_end || ends_with_head(head.status.as_u16(), to_head);
                 HttpTask::Header(head, is_end)
             }
             HttpTask::Body(mut piece, is_end) => {
