@@ -129,8 +129,8 @@ impl HeadScan {
 }
 
 /// Returns `true` if a line is `method SP target SP version` (RFC 9112 section 3), without a further space or a control
-/// character. Pingora would percent-encode such a byte of the target and forward the request; another parser may end
-/// the target there.
+/// character, and without a fragment in the target. Pingora would percent-encode such a byte of the target, or remove
+/// the fragment, and forward the request; another parser may end the target there.
 fn is_request_line(line: &[u8]) -> bool {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let (Some(first), Some(last)) = (memchr::memchr(b' ', line), memchr::memrchr(b' ', line)) else { return false };
@@ -138,7 +138,8 @@ fn is_request_line(line: &[u8]) -> bool {
     // Every byte of a word is read, also after a bad one, so that the compiler can vectorise the loop.
     let is_odd = |byte: u8| (byte <= b' ') | (byte == 0x7f);
     let is_word = |word: &[u8]| !word.is_empty() && !word.iter().fold(false, |any, byte| any | is_odd(*byte));
-    is_word(&line[..first]) && is_word(target) && is_word(&line[last + 1..])
+    let has_fragment = target.iter().fold(false, |any, byte| any | (*byte == b'#'));
+    is_word(&line[..first]) && is_word(target) && !has_fragment && is_word(&line[last + 1..])
 }
 
 impl Announced {
@@ -233,10 +234,18 @@ mod tests {
 
     #[test]
     fn a_request_line_is_three_words() {
-        for line in ["GET / HTTP/1.1", "GET /a?b=c;d#e HTTP/1.0", "PRI * HTTP/2.0", "G@T http://a/\u{fc} x"] {
+        for line in ["GET / HTTP/1.1", "GET /a?b=c;d HTTP/1.0", "PRI * HTTP/2.0", "G#T http://a/\u{fc} x"] {
             check_line(line, false);
         }
         for line in [
+            "GET /s#x HTTP/1.1",
+            "GET /s?a=b#x HTTP/1.1",
+            "GET /# HTTP/1.1",
+            "GET # HTTP/1.1",
+            "GET http://a/s#x HTTP/1.1",
+            "GET http://a#x HTTP/1.1",
+            "OPTIONS *# HTTP/1.1",
+            "CONNECT a:80# HTTP/1.1",
             "GET",
             "GET /",
             "GET / ",

@@ -7,7 +7,8 @@ use crate::honest::is_served;
 use crate::raw::{Client, shown};
 
 /// Requests for the wrong target.
-const TARGETS: [&str; 6] = ["/s x", "/s\x01", "/s\x7f", "/s\tx", "/x/..;/admin", "/x/..\\admin"];
+const TARGETS: [&str; 8] =
+    ["/s x", "/s\x01", "/s\x7f", "/s\tx", "/s#x", "http://a.test/s?#x", "/x/..;/admin", "/x/..\\admin"];
 /// Lengths that a server with signed 64-bit numbers could misread.
 const LENGTHS: [&str; 4] =
     ["9999999999999999999", "1000000000000000000", "9223372036854775808", "18446744073709551615"];

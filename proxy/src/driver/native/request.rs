@@ -39,8 +39,8 @@ pub(super) struct Request {
     pub(super) expects: bool,
 }
 
-/// Returns `true` for a byte that may be in a target: one that the other parser allows in both path and query. The `#`
-/// of a fragment is not allowed, because the other parser removes fragments.
+/// Returns `true` for a byte that may be in a target: one that the other parser allows in both path and query. A target
+/// has no fragment (RFC 9112 section 3.2), so no `#`.
 pub(super) const fn is_of_target(byte: u8) -> bool {
     byte.is_ascii_graphic() && !matches!(byte, b'"' | b'#' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'}')
 }
