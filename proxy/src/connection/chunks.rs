@@ -8,8 +8,8 @@ use tokio::io::ReadBuf;
 
 use crate::http::body::{Body, Framing, Malformed, Piece};
 
-/// Parses the bytes that a driver reads.
-#[derive(Debug)]
+/// Parses the bytes that a driver reads, or writes.
+#[derive(Clone, Debug)]
 pub(crate) struct Chunks {
     /// Bytes of the head that have not passed yet.
     head: usize,

@@ -2,7 +2,7 @@
 //! delimiters of its parts. It parses nothing else; the drivers do, and they decide what is well-formed.
 
 use crate::http::body::Framing;
-use crate::http::request_framing::FramingHeaders;
+use crate::http::request_framing::{FramingFault, FramingHeaders};
 
 /// The first bytes of HTTP/2 by prior knowledge (RFC 9113 section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -120,6 +120,14 @@ impl HeadScan {
         }
         self.next = bytes.len();
         None
+    }
+
+    /// The framing of the body by the lines so far.
+    ///
+    /// # Errors
+    /// If two parsers could end the body at different bytes.
+    pub(crate) const fn framing(&self) -> Result<Framing, FramingFault> {
+        self.announced.framing.framing()
     }
 
     /// The number of header lines that are complete so far.

@@ -74,6 +74,8 @@ pub(crate) struct Metrics {
     pub(crate) retries: IntCounter,
     /// Retries that were not made because of the budget.
     pub(crate) retries_over_budget: IntCounter,
+    /// Connections to endpoints that were closed because a byte would have followed the end of a request.
+    pub(crate) upstream_overruns: IntCounter,
     sessions: [IntCounter; 3],
     answers: [IntCounter; Reason::ALL.len()],
     /// Access log lines that were dropped because the writer was slow.
@@ -154,6 +156,13 @@ impl Metrics {
                 IntCounter::new(
                     "tidegate_upstream_retries_over_budget_total",
                     "Retries not made because of the retry budget of the Service.",
+                )?,
+            )?,
+            upstream_overruns: add(
+                registry,
+                IntCounter::new(
+                    "tidegate_upstream_overruns_total",
+                    "Connections to endpoints closed before a byte could follow the end of a request.",
                 )?,
             )?,
             sessions: ["kept", "began", "moved"].map(|outcome| sessions.with_label_values(&[outcome])),

@@ -5,6 +5,9 @@
 //! To Pingora it is a socket without a file descriptor, which it cannot keep in its own pool. Pingora does try that
 //! with a reusable connection, and first checks whether there is anything to read: by then the driver has marked the
 //! response as complete, and the connection returns to the pool here.
+//!
+//! It also counts what Pingora writes. A byte after the end of the request is refused, and the connection closed: the
+//! endpoint would read it as the beginning of the next request.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -20,6 +23,7 @@ use pingora::connectors::L4Connect;
 use pingora::protocols::l4::socket::SocketAddr;
 use pingora::protocols::l4::stream::Stream;
 use pingora::protocols::l4::virt::{VirtualSockOpt, VirtualSocket, VirtualSocketStream};
+use prometheus::IntCounter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::{Sleep, sleep};
@@ -27,6 +31,7 @@ use tokio::time::{Sleep, sleep};
 use super::body_rates::PiecesInTransit;
 use super::fault;
 use super::head_guard::{HeadEnd, IncompleteHead};
+use super::sent_request::SentRequest;
 use crate::clock;
 use crate::connection::chunks::Chunks;
 use crate::reason::Reason;
@@ -57,6 +62,8 @@ pub(super) struct Link {
     /// The maximum wait for the next bytes of a body, if Pingora's own timeout is that of a tunnel, which the request
     /// asks for and does not have yet.
     silence_max: Option<Duration>,
+    /// Counts connections that are closed because a byte would have followed the end of a request.
+    overruns: IntCounter,
     /// Whether the connection served a request before.
     reused: AtomicBool,
     /// Whether the response is complete.
@@ -78,12 +85,14 @@ impl Link {
         pool_size: usize,
         to_head: bool,
         silence_max: Option<Duration>,
+        overruns: IntCounter,
     ) -> Self {
         Self {
             key,
             pool_size,
             to_head,
             silence_max,
+            overruns,
             reused: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             is_not_reusable: AtomicBool::new(false),
@@ -163,7 +172,9 @@ impl L4Connect for OpenedConnector {
         let connection = self.outcome.send_replace(None).unwrap_or(Err(Reason::Internal)).map_err(fault::connecting)?;
         let stage = Stage::Head(IncompleteHead::default());
         let (link, held) = (Arc::clone(&self.link), Vec::new());
-        let socket = Socket { connection: Some(connection), link, stage, held, given: 0, polls: 0, silence: None };
+        let sent = SentRequest::new();
+        let connection = Some(connection);
+        let socket = Socket { connection, link, sent, stage, held, given: 0, polls: 0, silence: None };
         Ok(VirtualSocketStream::new(Box::new(socket)).into())
     }
 }
@@ -176,9 +187,10 @@ enum Stage {
 }
 
 struct Socket {
-    /// `None` once it is back in the pool.
+    /// `None` once it is back in the pool, or closed.
     connection: Option<Connection>,
     link: Arc<Link>,
+    sent: SentRequest,
     stage: Stage,
     /// The rest of a head whose beginning Pingora has, and the number of bytes given since it was complete.
     held: Vec<u8>,
@@ -196,10 +208,11 @@ impl fmt::Debug for Socket {
 }
 
 impl Socket {
-    /// Puts the connection back into the pool. Whether unread bytes have arrived is checked before it is used again,
-    /// because Pingora does not report the expected length of a body.
+    /// Puts the connection back into the pool, unless a part of the request or of the response is missing. Whether
+    /// unread bytes have arrived is checked before it is used again, because Pingora does not report the expected
+    /// length of a body.
     fn keep(&mut self) {
-        let is_reusable = !self.link.is_not_reusable.load(Relaxed);
+        let is_reusable = !self.link.is_not_reusable.load(Relaxed) && self.sent.is_whole();
         let is_clean = match &self.stage {
             Stage::Head(_) => false,
             Stage::Body(chunks) => self.held.is_empty() && chunks.as_ref().is_none_or(Chunks::is_whole),
@@ -342,10 +355,20 @@ impl AsyncRead for Socket {
 
 impl AsyncWrite for Socket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().connection {
-            Some(connection) => Pin::new(connection).poll_write(cx, bytes),
-            None => Poll::Ready(Err(ErrorKind::BrokenPipe.into())),
+        let Self { connection: open, link, sent, .. } = self.get_mut();
+        let Some(connection) = open else { return Poll::Ready(Err(ErrorKind::BrokenPipe.into())) };
+        if link.is_tunnel.load(Relaxed) || bytes.is_empty() {
+            return Pin::new(connection).poll_write(cx, bytes);
         }
+        let own = sent.own(bytes);
+        if own == 0 {
+            link.overruns.inc();
+            *open = None;
+            return Poll::Ready(Err(ErrorKind::InvalidData.into()));
+        }
+        let count = ready!(Pin::new(connection).poll_write(cx, &bytes[..own]))?;
+        sent.wrote(&bytes[..count]);
+        Poll::Ready(Ok(count))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -12,6 +12,7 @@ mod head_guard;
 mod http2;
 mod peer;
 mod proxy_http;
+mod sent_request;
 mod session;
 mod stream_traits;
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use pingora::protocols::ALPN;
 use pingora::protocols::l4::socket::SocketAddr;
 use pingora::upstreams::peer::{HttpPeer, PeerOptions, Scheme};
+use prometheus::IntCounter;
 use tidegate_config::model::{Endpoint, Target};
 
 use super::endpoint_socket::Link;
@@ -25,6 +26,8 @@ pub(crate) struct ConnectionNeeds<'a> {
     pub(crate) pool_size: usize,
     /// Whether the request is HEAD.
     pub(crate) to_head: bool,
+    /// Counts connections that are closed because a byte would have followed the end of a request.
+    pub(crate) overruns: &'a IntCounter,
     /// The maximum pause of the client in the request's body, which does not count against the endpoint.
     pub(crate) pause: Duration,
 }
@@ -50,7 +53,7 @@ pub(super) fn peer(attempt: &UpstreamAttempt<'_>, need: &ConnectionNeeds<'_>) ->
     let key = ConnectionKey::new(target, endpoint, || need.host.to_owned());
     // Until the endpoint agrees to the tunnel, its response has the timeout of every other one.
     let silence_max = upgrade.then_some(silence);
-    let link = Arc::new(Link::new(key, need.pool_size, need.to_head, silence_max));
+    let link = Arc::new(Link::new(key, need.pool_size, need.to_head, silence_max, need.overruns.clone()));
     let peer = HttpPeer {
         _address: SocketAddr::Inet(endpoint.address),
         // TLS is the link's.
@@ -84,7 +87,8 @@ mod tests {
         let left = Some(Duration::from_secs(2));
         let endpoint = Endpoint::tcp(([10, 0, 0, 1], 80).into(), Some("a".into()));
         let target = Target { backend: backend_key("web"), protocol: AppProtocol::Ws, tls: None, fixed: None };
-        let need = ConnectionNeeds { host: "a", pool_size: 9, to_head: false, pause: Duration::ZERO };
+        let overruns = &IntCounter::new("a", "b").unwrap();
+        let need = ConnectionNeeds { host: "a", pool_size: 9, to_head: false, overruns, pause: Duration::ZERO };
         let attempt = UpstreamAttempt {
             effective: &Effective::DEFAULT,
             target: &target,

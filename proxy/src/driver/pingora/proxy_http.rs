@@ -158,7 +158,8 @@ impl ProxyHttp for PingoraDriver {
         let host = head.authority().and_then(request_host).unwrap_or_default();
         let pause = if uploads { self.shared.options.client.body_read_stall } else { Duration::ZERO };
         let to_head = session.req_header().method == Method::HEAD;
-        let need = ConnectionNeeds { host: &host, pool_size: limits.pool_size, to_head, pause };
+        let overruns = &self.shared.metrics.upstream_overruns;
+        let need = ConnectionNeeds { host: &host, pool_size: limits.pool_size, to_head, overruns, pause };
         // Connecting ends at the deadline too, and is answered.
         ctx.grace = GRACE;
         let attempt = ctx.forwarding()?.attempt(clock::now(), fastrand::u64(..)).map(|attempt| {

@@ -12,6 +12,9 @@ use crate::budget::{Budget, BudgetLimits};
 use crate::options::RateLimits;
 use crate::sample_model::backend_key;
 
+/// A whole request.
+const HEAD: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
 /// A socket as Pingora gets one, and the endpoint's side of it.
 struct Pair {
     link: Arc<Link>,
@@ -26,10 +29,20 @@ async fn connect(listener: &TcpListener) -> (Arc<Link>, Stream) {
 
 /// The same, for a HEAD request if `to_head`.
 async fn connect_for(listener: &TcpListener, to_head: bool) -> (Arc<Link>, Stream) {
+    let (link, mut socket) = connect_unused(listener, to_head).await;
+    // The request comes first.
+    socket.write_all(HEAD).await.unwrap();
+    socket.flush().await.unwrap();
+    (link, socket)
+}
+
+/// The same, before the request is sent.
+async fn connect_unused(listener: &TcpListener, to_head: bool) -> (Arc<Link>, Stream) {
     let address = listener.local_addr().unwrap();
     let target = Target { backend: backend_key("web"), protocol: AppProtocol::Http, tls: None, fixed: None };
     let key = ConnectionKey::new(&target, &Endpoint::tcp(address, None), String::new);
-    let link = Arc::new(Link::new(key, 9, to_head, None));
+    let overruns = IntCounter::new("overruns", "Overruns.").unwrap();
+    let link = Arc::new(Link::new(key, 9, to_head, None, overruns));
     let opened = OpenedConnector::of(Arc::clone(&link), Duration::from_secs(20)).await;
     (link, opened.connect(&address.into()).await.unwrap())
 }
@@ -41,8 +54,10 @@ async fn pair() -> Pair {
 async fn pair_for(to_head: bool) -> Pair {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (link, socket) = connect_for(&listener, to_head).await;
-    let endpoint = listener.accept().await.unwrap().0;
+    let mut endpoint = listener.accept().await.unwrap().0;
     endpoint.set_nodelay(true).unwrap();
+    // Unread bytes would turn its close into a reset.
+    endpoint.read_exact(&mut [0; HEAD.len()]).await.unwrap();
     Pair { link, socket, listener, endpoint }
 }
 
@@ -161,6 +176,74 @@ async fn a_connection_goes_back_to_the_pool_once_its_response_is_over() {
     let Pair { socket, listener, endpoint: _endpoint, .. } = pair().await;
     drop(socket);
     assert!(!connect(&listener).await.0.is_reused(), "it was given up");
+}
+
+/// Writes as Pingora does, in pieces. Returns whether all was taken, what the endpoint has read, and the link.
+async fn written(pieces: &[&str]) -> (bool, String, Arc<Link>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (link, mut socket) = connect_unused(&listener, false).await;
+    let mut is_taken = true;
+    for piece in pieces {
+        is_taken &= socket.write_all(piece.as_bytes()).await.is_ok() && socket.flush().await.is_ok();
+    }
+    let mut endpoint = listener.accept().await.unwrap().0;
+    let mut read = String::new();
+    if is_taken {
+        drop(socket);
+        endpoint.read_to_string(&mut read).await.unwrap();
+    } else {
+        // The connection is closed, although Pingora has the socket.
+        endpoint.read_to_string(&mut read).await.unwrap();
+        drop(socket);
+    }
+    assert!(!connect_unused(&listener, false).await.0.is_reused(), "nobody has kept it");
+    (is_taken, read, link)
+}
+
+#[tokio::test]
+async fn no_byte_follows_the_end_of_a_request() {
+    const POST: &str = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+    const PUT: &str = "PUT / HTTP/1.1\r\nContent-Length: 5\r\n\r\n";
+    const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let check = async |pieces: &[&str], want: &str| {
+        let (is_taken, read, link) = written(pieces).await;
+        let is_whole = pieces.concat() == want;
+        assert_eq!(
+            (is_taken, read.as_str(), link.overruns.get()),
+            (is_whole, want, u64::from(!is_whole)),
+            "{pieces:?}"
+        );
+    };
+    check(&[POST, "2\r\nok\r\n", "0\r\n\r\n"], &format!("{POST}2\r\nok\r\n0\r\n\r\n")).await;
+    check(&[PUT, "hello"], &format!("{PUT}hello")).await;
+    check(&[GET], GET).await;
+    // The fault of Pingora: an empty piece, and then the end.
+    check(&[POST, "2\r\nok\r\n", "0\r\n\r\n", "0\r\n\r\n"], &format!("{POST}2\r\nok\r\n0\r\n\r\n")).await;
+    check(&[POST, "0\r\n\r\n0\r\n\r\n"], &format!("{POST}0\r\n\r\n")).await;
+    check(&[PUT, "hello", "!"], &format!("{PUT}hello")).await;
+    check(&[PUT, "hello!"], &format!("{PUT}hello")).await;
+    check(&[GET, "0\r\n\r\n"], GET).await;
+    check(&[GET, GET], GET).await;
+    check(&[POST, "2\r\nok!!"], &format!("{POST}2\r\nok")).await;
+}
+
+#[tokio::test]
+async fn a_connection_whose_request_is_incomplete_is_not_kept() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    for (request, want) in [("hello", true), ("hell", false)] {
+        let (link, mut socket) = connect_unused(&listener, false).await;
+        let mut endpoint = listener.accept().await.unwrap().0;
+        socket.write_all(format!("PUT / HTTP/1.1\r\nContent-Length: 5\r\n\r\n{request}").as_bytes()).await.unwrap();
+        socket.flush().await.unwrap();
+        endpoint.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+        let mut room = [0; 38];
+        socket.read_exact(&mut room).await.unwrap();
+        link.over();
+        assert_eq!(socket.read(&mut room).await.unwrap(), 0);
+        drop(socket);
+        assert_eq!(connect_unused(&listener, false).await.0.is_reused(), want, "{request}");
+        pool::clear();
+    }
 }
 
 /// The sizes of `count` reads of a long body, with the room that Pingora has for it, while nothing passes.
