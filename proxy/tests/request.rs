@@ -7,6 +7,7 @@ mod request {
     pub mod bed;
     pub mod frames;
     pub mod strict;
+    pub mod strict_clients;
     pub mod upstream;
 
     mod answers;
@@ -27,6 +28,7 @@ mod request {
     mod validate;
     mod loops;
     mod message_ends;
+    mod message_programs;
     mod mirrors;
     mod mirrors_http2_tls;
     mod naming;

@@ -5,11 +5,14 @@ use tidegate_config::model::AppProtocol;
 use tidegate_proxy::Driver;
 
 use super::bed::{Bed, Model, route};
-use super::strict::{Answer, Content, End, Endpoint, Framing, Http1Client, Http2Client, Received};
+use super::strict::{Answer, Content, End, Endpoint, Framing};
+use super::strict_clients::{Http1Client, Http2Client, Received};
 
 /// A data plane, with one client and one endpoint.
 pub struct Side {
     pub name: String,
+    /// Whether the endpoint speaks HTTP/2.
+    pub is_http2: bool,
     bed: Bed,
     endpoint: Endpoint,
     http1: Option<Http1Client>,
@@ -39,7 +42,7 @@ impl Side {
         let model = Model::default().route("a.test", route("web", protocol)).backend("web", &[endpoint.address]);
         let bed = Bed::with(model, |options| options.driver = driver).await;
         let name = format!("{driver:?}, endpoint in HTTP/{}", if is_http2 { "2" } else { "1.1" });
-        Self { name, bed, endpoint, http1: None, http2: None }
+        Self { name, is_http2, bed, endpoint, http1: None, http2: None }
     }
 
     /// One side for each driver and protocol of endpoints.
@@ -53,15 +56,15 @@ impl Side {
         all
     }
 
-    /// Sends a request, which is answered so, and returns what the client and the endpoint have read.
-    pub async fn ask(
-        &mut self,
-        head: &Head,
-        content: &Content,
-        answer: &Answer,
-    ) -> Result<(Received, Vec<Vec<u8>>), String> {
+    /// The bodies that the endpoint has read since the last call.
+    pub fn seen(&mut self) -> Result<Vec<Vec<u8>>, String> {
+        self.endpoint.seen()
+    }
+
+    /// Sends a request, which is answered so, and returns what the client has read.
+    pub async fn ask(&mut self, head: &Head, content: &Content, answer: &Answer) -> Result<Received, String> {
         self.endpoint.answers(answer.clone());
-        let received = if head.is_http2 {
+        if head.is_http2 {
             let client = match self.http2.take() {
                 Some(client) => client,
                 None => Http2Client::connect(self.bed.address).await,
@@ -74,7 +77,7 @@ impl Side {
             if client.is_closing {
                 self.http2 = None;
             }
-            received
+            Ok(received)
         } else {
             let client = match self.http1.take() {
                 Some(client) => client,
@@ -88,20 +91,24 @@ impl Side {
             if client.is_closing {
                 self.http1.take().unwrap().end().await?;
             }
-            received
-        };
-        Ok((received, self.endpoint.seen()?))
+            Ok(received)
+        }
     }
 
     /// The same, and both have to read what the other has sent.
     pub async fn check(&mut self, head: &Head, content: &Content, answer: &Answer) {
         let what = format!("{}: {head:?}, {content:?}, {answer:?}", self.name);
-        let (received, bodies) =
-            self.ask(head, content, answer).await.unwrap_or_else(|fault| panic!("{what}: {fault}"));
+        let received = self.ask(head, content, answer).await;
+        let bodies = self.seen().unwrap_or_else(|fault| panic!("{what}: {fault}"));
         let is_bodiless = head.method == "HEAD" || matches!(answer.status, 204 | 304);
         let body = if is_bodiless { Vec::new() } else { answer.content.whole() };
-        assert_eq!(received, Received { status: answer.status, body }, "{what}");
+        assert_eq!(received, Ok(Received { status: answer.status, body }), "{what}");
         assert_eq!(bodies, [content.whole()], "{what}");
+    }
+
+    /// Forgets the connections of clients.
+    pub fn drop_clients(&mut self) {
+        (self.http1, self.http2) = (None, None);
     }
 
     /// Ends the connections of clients, on which nothing more may come. h2 ends one by itself after 100 empty frames.

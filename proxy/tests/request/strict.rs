@@ -1,4 +1,5 @@
-//! Endpoints and clients that read messages strictly: each has one end, and no byte follows it.
+//! Messages of which each piece and frame is told, and endpoints that read them strictly: each has one end, and no byte
+//! follows it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::bed::PATIENCE;
-use super::frames::{DATA, Framed, GOAWAY, HEADERS, RST_STREAM, data, headers, status};
+use super::frames::{DATA, Framed, HEADERS, RST_STREAM, data, frame, headers};
 
 /// How content is delimited in HTTP/1.1. In HTTP/2 frames do it, and a length is announced beside.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,34 +95,61 @@ impl Content {
     }
 }
 
+/// What is wrong with an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// It breaks off before its end.
+    Cut,
+    /// Another response follows it at once, which nobody has asked for.
+    Excess,
+}
+
 /// The answer of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub status: u16,
     /// The number of interim responses before it.
     pub interim: usize,
-    /// The header lines about its content, if they are not those of the content that follows.
-    pub lines: Option<&'static str>,
     pub content: Content,
+    pub fault: Option<Fault>,
 }
 
 impl Answer {
     pub fn of(status: u16, content: Content) -> Self {
-        Self { status, interim: 0, lines: None, content }
+        Self { status, interim: 0, content, fault: None }
     }
 
-    fn http1_head(&self) -> String {
+    /// Its bytes in HTTP/1.1: the head, and the parts of its content.
+    fn bytes(&self) -> (Vec<u8>, Vec<Vec<u8>>) {
         let interim = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".repeat(self.interim);
-        let lines = self.lines.map_or_else(|| self.content.lines(), str::to_owned);
-        format!("{interim}HTTP/1.1 {} Status\r\n{lines}\r\n", self.status)
+        let (mut lines, mut parts) = (self.content.lines(), self.content.bytes());
+        match self.fault {
+            Some(Fault::Cut) if self.content.framing == Framing::Length => {
+                lines = format!("Content-Length: {}\r\n", self.content.whole().len() + 7);
+            }
+            Some(Fault::Cut) => drop(parts.pop()),
+            Some(Fault::Excess) => {
+                let stolen = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nSTOLEN";
+                // In one write with the end.
+                let last = parts.pop().unwrap_or_default();
+                parts.push([last, stolen.to_vec()].concat());
+            }
+            None => {}
+        }
+        (format!("{interim}HTTP/1.1 {} Status\r\n{lines}\r\n", self.status).into_bytes(), parts)
     }
 
-    fn http2_head(&self, stream: u32) -> Vec<u8> {
+    /// Its frames: those of the head, and of the parts of its content.
+    fn frames(&self, stream: u32) -> (Vec<u8>, Vec<Vec<u8>>) {
+        let is_cut = self.fault == Some(Fault::Cut);
+        let content = Content { end: if is_cut { End::Never } else { self.content.end }, ..self.content.clone() };
         let interim = headers(stream, &[(":status", "103"), ("link", "</a>")], None, false).repeat(self.interim);
-        let (code, length) = (self.status.to_string(), self.content.length());
+        let (code, length) = (self.status.to_string(), content.length().filter(|_| !is_cut));
         let mut fields = vec![(":status", code.as_str())];
         fields.extend(length.iter().map(|length| ("content-length", length.as_str())));
-        [interim, headers(stream, &fields, self.content.padding, self.content.ends_with_head())].concat()
+        let head = headers(stream, &fields, content.padding, content.ends_with_head());
+        let reset = is_cut.then(|| frame(RST_STREAM, 0, stream, &2_u32.to_be_bytes()));
+        ([interim, head].concat(), content.frames(stream).into_iter().chain(reset).collect())
     }
 }
 
@@ -217,8 +245,7 @@ async fn http1(mut stream: TcpStream, shared: &Shared) {
         }
         bytes.clear();
         let answer = shared.answer.borrow().clone();
-        let mut first = answer.http1_head().into_bytes();
-        let mut parts = answer.content.bytes();
+        let (mut first, mut parts) = answer.bytes();
         if !answer.content.pause {
             first.extend(std::mem::take(&mut parts).concat());
         }
@@ -227,7 +254,7 @@ async fn http1(mut stream: TcpStream, shared: &Shared) {
             sleep(Duration::from_millis(1)).await;
             stream.write_all(&part).await.ok();
         }
-        if answer.content.framing == Framing::Close {
+        if answer.content.framing == Framing::Close || answer.fault == Some(Fault::Cut) {
             return;
         }
     }
@@ -250,18 +277,18 @@ fn request(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>, String> {
     Ok(body.map(|(body, length)| (body, head.len() + length)))
 }
 
-fn head(bytes: &[u8]) -> Option<String> {
+pub fn head(bytes: &[u8]) -> Option<String> {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     Some(String::from_utf8(bytes[..end].to_vec()).unwrap())
 }
 
-fn values<'a>(head: &'a str, name: &str) -> Vec<&'a str> {
+pub fn values<'a>(head: &'a str, name: &str) -> Vec<&'a str> {
     let lines = head.lines().skip(1).filter_map(|line| line.split_once(':'));
     lines.filter(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).collect()
 }
 
 /// The content after a head, and the length of its bytes; `None` if it is incomplete.
-fn body(head: &str, bytes: &[u8], otherwise: Framing) -> Result<Option<(Vec<u8>, usize)>, String> {
+pub fn body(head: &str, bytes: &[u8], otherwise: Framing) -> Result<Option<(Vec<u8>, usize)>, String> {
     match (&values(head, "transfer-encoding")[..], &values(head, "content-length")[..]) {
         ([], []) if otherwise == Framing::Close => Ok(None),
         ([], []) => Ok(Some((Vec::new(), 0))),
@@ -317,8 +344,7 @@ async fn http2(stream: TcpStream, shared: &Shared) {
             is_over = true;
             shared.saw(std::mem::take(&mut body));
             let answer = shared.answer.borrow().clone();
-            let mut first = answer.http2_head(current);
-            let mut parts = answer.content.frames(current);
+            let (mut first, mut parts) = answer.frames(current);
             if !answer.content.pause {
                 first.extend(std::mem::take(&mut parts).concat());
             }
@@ -331,161 +357,5 @@ async fn http2(stream: TcpStream, shared: &Shared) {
     }
     if !is_over {
         shared.fault("ended within a request".to_owned());
-    }
-}
-
-/// A response as a client has read it.
-#[derive(PartialEq, Eq, Debug)]
-pub struct Received {
-    pub status: u16,
-    pub body: Vec<u8>,
-}
-
-/// A client in HTTP/1.1.
-pub struct Http1Client {
-    stream: TcpStream,
-    bytes: Vec<u8>,
-    pub is_closing: bool,
-}
-
-impl Http1Client {
-    pub async fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).await.unwrap();
-        stream.set_nodelay(true).unwrap();
-        Self { stream, bytes: Vec::new(), is_closing: false }
-    }
-
-    /// Sends a request and reads its response.
-    pub async fn ask(&mut self, head: &str, content: &Content, to_head: bool) -> Result<Received, String> {
-        let mut first = head.as_bytes().to_vec();
-        let mut parts = content.bytes();
-        if !content.pause {
-            first.extend(std::mem::take(&mut parts).concat());
-        }
-        // What the edge did not take shows in its answer.
-        self.stream.write_all(&first).await.ok();
-        for part in parts {
-            sleep(Duration::from_millis(1)).await;
-            self.stream.write_all(&part).await.ok();
-        }
-        timeout(PATIENCE, self.read(to_head)).await.unwrap_or_else(|_| Err(format!("no end: {}", self.shown())))
-    }
-
-    fn shown(&self) -> String {
-        format!("{:?}", self.bytes.escape_ascii().to_string())
-    }
-
-    async fn read(&mut self, to_head: bool) -> Result<Received, String> {
-        let mut is_closed = false;
-        loop {
-            if let Some(head) = head(&self.bytes) {
-                let code = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse::<u16>().ok());
-                let Some(status) = code else { return Err(format!("no response: {}", self.shown())) };
-                if status < 200 {
-                    self.bytes.drain(..head.len());
-                    continue;
-                }
-                self.is_closing = values(&head, "connection").iter().any(|value| value.eq_ignore_ascii_case("close"));
-                let rest = &self.bytes[head.len()..];
-                let is_bodiless = to_head || matches!(status, 204 | 304);
-                let read = if is_bodiless { Some((Vec::new(), 0)) } else { body(&head, rest, Framing::Close)? };
-                let unframed = is_closed && values(&head, "content-length").is_empty() && read.is_none();
-                let read = read.or_else(|| unframed.then(|| (rest.to_vec(), rest.len())));
-                if let Some((body, length)) = read {
-                    self.bytes.drain(..head.len() + length);
-                    self.is_closing |= is_closed;
-                    return Ok(Received { status, body });
-                }
-            }
-            if is_closed || !matches!(self.stream.read_buf(&mut self.bytes).await, Ok(1..)) {
-                if is_closed {
-                    return Err(format!("closed after {}", self.shown()));
-                }
-                is_closed = true;
-            }
-        }
-    }
-
-    /// Ends the connection, on which nothing more may follow.
-    pub async fn end(mut self) -> Result<(), String> {
-        self.stream.shutdown().await.ok();
-        timeout(PATIENCE, self.stream.read_to_end(&mut self.bytes)).await.map_err(|_| "not closed")?.ok();
-        if self.bytes.is_empty() { Ok(()) } else { Err(format!("after a response: {}", self.shown())) }
-    }
-}
-
-/// A client in HTTP/2.
-pub struct Http2Client {
-    framed: Framed,
-    next: u32,
-    /// The stream whose response was read last.
-    ended: u32,
-    pub is_closing: bool,
-}
-
-impl Http2Client {
-    pub async fn connect(address: SocketAddr) -> Self {
-        let framed = Framed::open(TcpStream::connect(address).await.unwrap(), true).await;
-        Self { framed, next: 1, ended: 0, is_closing: false }
-    }
-
-    /// Sends a request and reads its response.
-    pub async fn ask(&mut self, fields: &[(&str, &str)], content: &Content) -> Result<Received, String> {
-        let stream = self.next;
-        self.next += 2;
-        let length = content.length();
-        let length = length.iter().map(|length| ("content-length", length.as_str()));
-        let fields: Vec<_> = fields.iter().copied().chain(length).collect();
-        let mut first = headers(stream, &fields, content.padding, content.ends_with_head());
-        let mut parts = content.frames(stream);
-        if !content.pause {
-            first.extend(std::mem::take(&mut parts).concat());
-        }
-        self.framed.send(&first).await;
-        for part in parts {
-            sleep(Duration::from_millis(1)).await;
-            self.framed.send(&part).await;
-        }
-        let read = timeout(PATIENCE, self.read(stream)).await;
-        read.unwrap_or_else(|_| Err("no end".to_owned()))
-    }
-
-    async fn read(&mut self, stream: u32) -> Result<Received, String> {
-        let (mut code, mut body) = (None, Vec::new());
-        while let Some(frame) = self.framed.next().await {
-            match frame.kind {
-                GOAWAY => self.is_closing = true,
-                // The rest of a request need not be sent (RFC 9113 section 8.1).
-                RST_STREAM if frame.stream == self.ended && frame.payload == [0; 4] => {}
-                _ if frame.stream != stream => {
-                    return Err(format!("a frame {} of the stream {}", frame.kind, frame.stream));
-                }
-                HEADERS if code.is_none() => code = Some(status(&frame.payload)),
-                HEADERS if !frame.ends_stream() => return Err("two heads".to_owned()),
-                DATA => body.extend_from_slice(frame.content()),
-                RST_STREAM => return Err(format!("reset: {:?} after {code:?}", frame.payload)),
-                _ => {}
-            }
-            if frame.ends_stream() {
-                self.ended = stream;
-                let Some(status) = code else { return Err("no head".to_owned()) };
-                return Ok(Received { status, body });
-            }
-        }
-        Err(format!("closed after {code:?}"))
-    }
-
-    /// Ends the connection, on which nothing of a message may follow.
-    pub async fn end(mut self) -> Result<(), String> {
-        self.framed.stream.shutdown().await.ok();
-        let rest = async {
-            while let Some(frame) = self.framed.next().await {
-                if matches!(frame.kind, HEADERS | DATA) {
-                    return Err(format!("a frame {} after the response", frame.kind));
-                }
-            }
-            Ok(())
-        };
-        timeout(PATIENCE, rest).await.map_err(|_| "not closed")?
     }
 }
