@@ -126,6 +126,8 @@ impl Side {
     pub async fn end(mut self) -> Result<(), String> {
         self.end_clients().await?;
         let Self { bed, mut endpoint, .. } = self;
+        // The net below Pingora had nothing to catch.
+        assert!(bed.metrics().contains("tidegate_upstream_overruns_total 0\n"), "{}", bed.metrics());
         bed.drain().await;
         endpoint.ended().await;
         let rest = endpoint.seen()?;

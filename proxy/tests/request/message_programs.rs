@@ -4,9 +4,11 @@
 //!
 //! `MESSAGE_SECONDS=600` plays more of them, `MESSAGE_SEED=N` those of one seed.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fastrand::Rng;
+use futures::FutureExt as _;
+use tokio::time::sleep;
 
 use super::message_ends::{Head, Side};
 use super::strict::{Answer, Content, End, Fault, Framing};
@@ -116,6 +118,7 @@ fn content(random: &mut Rng, is_http2: bool, is_response: bool) -> Content {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "a test has no command line")]
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
@@ -139,10 +142,11 @@ async fn random_messages_end_where_they_end() {
     if let Some(seed) = number("MESSAGE_SEED") {
         return play_seed(seed).await;
     }
-    let until = Instant::now() + Duration::from_secs(number("MESSAGE_SECONDS").unwrap_or(SECONDS));
+    let seconds = number("MESSAGE_SECONDS").unwrap_or(SECONDS);
+    let mut is_over = std::pin::pin!(sleep(Duration::from_secs(seconds)));
     for seed in SEED.. {
         play_seed(seed).await;
-        if Instant::now() > until {
+        if (&mut is_over).now_or_never().is_some() {
             return;
         }
     }
