@@ -51,8 +51,22 @@ struct Port {
 
 struct Owned {
     flow: Arc<Flow>,
-    /// Since when its endpoint has not been one of the route's.
-    astray: Option<Instant>,
+    astray: Astray,
+}
+
+/// Since when the endpoint of a flow has not been one of the route's.
+#[derive(Default)]
+struct Astray(Option<Instant>);
+
+impl Astray {
+    /// Notes whether the endpoint is one of the route's. Returns `true` if it has not been for the grace period.
+    fn is_over(&mut self, is_there: bool, now: Instant, grace: Duration) -> bool {
+        if is_there {
+            self.0 = None;
+            return false;
+        }
+        now.saturating_duration_since(*self.0.get_or_insert(now)) >= grace
+    }
 }
 
 /// Serves a bind until its end. While the bind drains, it begins no flow, lets the existing ones end and aborts those
@@ -188,7 +202,7 @@ impl Port {
         let (series, traffic, all) = (Arc::clone(&self.series), Arc::clone(&self.traffic), Arc::clone(&self.all));
         let running = LocalFlow { flow: Arc::clone(&flow), attempts, _client: client, entry, series, traffic, all };
         let task = self.tasks.spawn(carry(running, Arc::clone(&self.socket), self.draining.subscribe()));
-        self.flows.insert(task.id(), Owned { flow: Arc::clone(&flow), astray: None });
+        self.flows.insert(task.id(), Owned { flow: Arc::clone(&flow), astray: Astray::default() });
         idle::register(place, activity, task, Cost::FLOW);
         Ok(flow)
     }
@@ -204,7 +218,7 @@ impl Port {
     /// Ends the flows whose endpoint has not been one of the route's for the grace period.
     fn check(&mut self, now: Instant) {
         let snapshot = self.traffic.published.pin();
-        let is_astray = self.flows.values().any(|owned| owned.astray.is_some());
+        let is_astray = self.flows.values().any(|owned| owned.astray.0.is_some());
         if self.checked.replace(snapshot.generation()) == Some(snapshot.generation()) && !is_astray {
             return;
         }
@@ -220,9 +234,7 @@ impl Port {
         };
         let grace = self.traffic.options.drain.endpoint_grace;
         for owned in self.flows.values_mut() {
-            if there.contains(&owned.flow.endpoint) {
-                owned.astray = None;
-            } else if now.saturating_duration_since(*owned.astray.get_or_insert(now)) >= grace {
+            if owned.astray.is_over(there.contains(&owned.flow.endpoint), now, grace) {
                 owned.flow.over(FlowEnd::EndpointLeft);
             }
         }
@@ -235,4 +247,27 @@ fn endpoints(snapshot: &Snapshot, bind: &BindKey) -> Option<BTreeSet<EndpointId>
     let targets = shares.filter_map(|share| share.to.as_ref());
     let backends = targets.filter_map(|target| snapshot.backend(&target.backend));
     Some(backends.flat_map(|backend| backend.endpoints.iter().map(|endpoint| endpoint.id)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_that_comes_back_has_a_new_grace_period() {
+        let (began, grace) = (clock::now(), Duration::from_secs(10));
+        let mut astray = Astray::default();
+        let mut check = |second: u64, is_there: bool, want: bool| {
+            let now = began + Duration::from_secs(second);
+            assert_eq!(astray.is_over(is_there, now, grace), want, "after {second} s");
+        };
+        check(0, true, false);
+        check(1, false, false);
+        check(9, false, false);
+        check(10, true, false);
+        check(30, true, false);
+        check(31, false, false);
+        check(40, false, false);
+        check(41, false, true);
+    }
 }

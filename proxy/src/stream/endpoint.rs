@@ -114,22 +114,4 @@ fn proxy_header(version: ProxyHeader, from: SocketAddr, to: SocketAddr) -> io::R
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(version: ProxyHeader, [from, to]: [&str; 2], want: &[u8]) {
-        assert_eq!(proxy_header(version, from.parse().unwrap(), to.parse().unwrap()).unwrap(), want);
-    }
-
-    /// The bytes of the examples in sections 2.1 and 2.2 of the protocol's document.
-    #[test]
-    fn headers_name_the_client() {
-        let v4 = ["192.0.2.1:56324", "192.0.2.9:443"];
-        check(ProxyHeader::V1, v4, b"PROXY TCP4 192.0.2.1 192.0.2.9 56324 443\r\n");
-        let v6 = ["[2001:db8::1]:56324", "[2001:db8::9]:443"];
-        check(ProxyHeader::V1, v6, b"PROXY TCP6 2001:db8::1 2001:db8::9 56324 443\r\n");
-        let binary = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c\xc0\x00\x02\x01\xc0\x00\x02\x09\xdc\x04\x01\xbb";
-        check(ProxyHeader::V2, v4, binary);
-    }
-}
+mod tests;

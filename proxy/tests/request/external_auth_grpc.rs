@@ -153,6 +153,8 @@ fn option(key: &str, value: &str, append: Option<bool>, append_action: i32) -> H
 #[derive(Clone)]
 enum Act {
     Answer(CheckResponse),
+    /// Answers, and ends with these trailers; with none at all if there are no names.
+    Ended(CheckResponse, &'static [(&'static str, &'static str)]),
     /// Fails with a gRPC status.
     Fail(&'static str),
     Silence,
@@ -198,19 +200,26 @@ async fn server(act: Act) -> (SocketAddr, UnboundedReceiver<(http::request::Part
 
 fn answer(respond: &mut h2::server::SendResponse<Bytes>, act: &Act) {
     let response = Response::builder().header("content-type", "application/grpc");
-    let Act::Answer(message) = act else {
-        let Act::Fail(status) = act else { return };
-        respond.send_response(response.header("grpc-status", *status).body(()).unwrap(), true).unwrap();
-        return;
+    let (message, trailers): (_, &[_]) = match act {
+        Act::Answer(message) => (message, &[("grpc-status", "0")]),
+        Act::Ended(message, trailers) => (message, trailers),
+        Act::Fail(status) => {
+            respond.send_response(response.header("grpc-status", *status).body(()).unwrap(), true).unwrap();
+            return;
+        }
+        Act::Silence => return,
     };
     let mut stream = respond.send_response(response.body(()).unwrap(), false).unwrap();
     let mut framed = BytesMut::new();
     framed.put_u8(0);
     framed.put_u32(u32::try_from(message.encoded_len()).unwrap());
     message.encode(&mut framed).unwrap();
-    stream.send_data(framed.freeze(), false).unwrap();
-    let trailers = [(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))];
-    stream.send_trailers(HeaderMap::from_iter(trailers)).unwrap();
+    stream.send_data(framed.freeze(), trailers.is_empty()).unwrap();
+    if !trailers.is_empty() {
+        let trailers =
+            trailers.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+        stream.send_trailers(trailers.collect::<HeaderMap>()).unwrap();
+    }
 }
 
 fn over_grpc(names: &[&'static str], body_bytes_max: u32) -> Arc<ExternalAuth> {
@@ -393,12 +402,18 @@ async fn no_request_passes_when_a_service_over_grpc_fails() {
     let mut upstream = Upstream::echo().await;
     let odd = Denied { status: Some(Code { code: 42 }), ..Denied::default() };
     let odd = CheckResponse { status: Some(Code { code: 7 }), denied: Some(odd), allowed: None };
+    let allowing = CheckResponse { status: Some(Code { code: 0 }), denied: None, allowed: Some(Allowed::default()) };
     let http1 = Upstream::echo().await;
     for (driver, http2) in WAYS {
         for (act, status, reason) in [
             (Act::Fail("14"), 503, "broken"),
             // The trailers decide, and no message comes before these.
             (Act::Fail("0"), 503, "broken"),
+            // Without a status, the call did not succeed, whatever the message says.
+            (Act::Ended(allowing.clone(), &[]), 503, "broken"),
+            (Act::Ended(allowing.clone(), &[("grpc-message", "")]), 503, "broken"),
+            (Act::Ended(allowing.clone(), &[("grpc-status", "13")]), 503, "broken"),
+            (Act::Ended(allowing.clone(), &[("grpc-status", "")]), 503, "broken"),
             (Act::Answer(odd.clone()), 503, "broken"),
             (Act::Silence, 504, "timeout"),
         ] {

@@ -205,6 +205,32 @@ async fn a_silent_flow_ends_and_a_slow_one_does_not() {
     assert_ne!(client.flow().await, first);
 }
 
+/// A flow of a client that sends one datagram and then receives for twice the idle time. Returns `false` if it ends,
+/// which a pause of a busy machine may cause.
+async fn receives_all(address: SocketAddr, endpoint: &UdpSocket, idle: Duration) -> bool {
+    let client = Client::of(address).await;
+    client.say(b"?").await;
+    let (_, flow) = timeout(PATIENCE, endpoint.recv_from(&mut [0; 8])).await.expect("no datagram").unwrap();
+    for number in 0..20_u8 {
+        tokio::time::sleep(idle / 10).await;
+        endpoint.send_to(&[number], flow).await.ok();
+        if timeout(idle, client.answer()).await != Ok(vec![number]) {
+            return false;
+        }
+    }
+    true
+}
+
+#[tokio::test]
+async fn a_flow_whose_client_only_receives_does_not_end() {
+    let endpoint = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let (mut bed, address) = bed(&[], |_| ()).await;
+    let idle = Duration::from_millis(500);
+    lead(&mut bed, &[endpoint.local_addr().unwrap()], |route| route.idle_timeout = idle);
+    let received = async { while !receives_all(address, &endpoint, idle).await {} };
+    timeout(PATIENCE, received).await.expect("every such flow ends");
+}
+
 #[tokio::test]
 async fn a_flow_moves_from_an_endpoint_that_refuses() {
     let (bed, address) = bed(&[closed_port().await, server("b").await], |_| ()).await;

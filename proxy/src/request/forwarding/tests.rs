@@ -135,6 +135,23 @@ fn a_pooled_connection_that_was_closed_is_no_fault_of_its_endpoint() {
     check_latency(broke(false), Some(Duration::from_secs(1)));
 }
 
+#[test]
+fn an_endpoint_is_not_in_use_during_the_pause_before_a_retry() {
+    let shared = Shared::sample();
+    let (mut forwarding, _) = forwarded(&shared);
+    let began = forwarding.began();
+    let id = Endpoint::tcp(ENDPOINT.into(), None).id;
+    let in_flight = || shared.endpoints.peek(id, |state| state.in_flight());
+    forwarding.attempt(began, 7).unwrap();
+    forwarding.connected(false, began);
+    assert_eq!(in_flight(), Some(1));
+    let stage = FailureStage::Unanswered { reused: false, idempotent: true, replayable: true };
+    assert!(forwarding.broke(Reason::UpstreamBroken, stage, began), "it is retried");
+    assert_eq!(in_flight(), Some(0));
+    forwarding.attempt(began, 7).unwrap();
+    assert_eq!(in_flight(), Some(1));
+}
+
 /// Fails to connect in an attempt that begins some milliseconds after its request, with a connect timeout of 5 s and
 /// other timeouts in milliseconds: of the attempt, and of the request. Checks whether the endpoint is ejected.
 #[track_caller]
