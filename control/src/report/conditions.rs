@@ -252,6 +252,18 @@ mod tests {
     }
 
     #[test]
+    fn addresses_and_listeners_that_a_gateway_has_lost_are_removed() {
+        let before = json!({"conditions": [], "addresses": [{"type": "IPAddress", "value": "192.0.2.1"}], "listeners": [
+            {"name": "http", "attachedRoutes": 1, "supportedKinds": [], "conditions": []},
+        ]});
+        let want = json!({"addresses": [], "listeners": []});
+        check(Kind::Gateway, before, &OwnStatus::default(), want.clone());
+        let mut after = want;
+        after["conditions"] = json!([]);
+        check(Kind::Gateway, after, &OwnStatus::default(), Value::Null);
+    }
+
+    #[test]
     fn the_limits_of_the_api_leave_out_the_least_important_part() {
         let condition = |kind| condition(kind, "True");
         let own = ["Accepted", "InsecureFrontendValidationMode", "Programmed", "ResolvedRefs"].map(condition);

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus::Registry;
 use tempfile::TempDir;
 use tidegate_config::object::{Kind, ObjectName};
 use tidegate_control::options::UnconfirmedRemovals;
-use tidegate_control::{Cache, CacheMetrics, CacheOptions, Collection, Restored, StoredCollection};
+use tidegate_control::{
+    Batch, Cache, CacheMetrics, CacheOptions, Collection, PartitionChange, Restored, Seal, Store, StoredCollection,
+};
 
 use crate::life::options;
 use crate::model::{object, version};
@@ -61,6 +64,22 @@ fn a_reopened_cache_resumes_at_its_last_version() {
     let folder = folder();
     written(&folder);
     check(options(folder.path()), "all", Some((Some("7"), 1)));
+}
+
+#[test]
+fn a_watch_does_not_resume_over_objects_that_cannot_be_read() {
+    let folder = folder();
+    written(&folder);
+    let seal = Seal::read(&folder.path().join("key")).unwrap();
+    let store = Store::open(folder.path(), Some(Arc::new(seal))).unwrap();
+    let partitions = store.partitions().unwrap();
+    let (name, position) = partitions.iter().find(|(name, _)| name.starts_with("Secret")).expect("one of Secrets");
+    // As another version of the program may have written it.
+    let values = [("shop/odd".to_owned(), Some(b"{}".to_vec()))].into();
+    let change = PartitionChange { sealed: true, replace: false, values, position: position.clone() };
+    store.commit(&Batch::from([(name.as_str().into(), change)])).unwrap();
+    drop(store);
+    check(options(folder.path()), "all", Some((None, 1)));
 }
 
 /// An edge that starts alone knows then that there are none, instead of waiting for them.

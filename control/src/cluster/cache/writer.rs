@@ -300,3 +300,6 @@ fn value(partition: &Partition, raw: &[u8]) -> Option<Vec<u8>> {
 pub(crate) fn seconds(wall: SystemTime) -> u64 {
     wall.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
+
+#[cfg(test)]
+mod tests;
