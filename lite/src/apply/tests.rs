@@ -90,6 +90,63 @@ fn list_elements_of_other_managers_stay() {
 }
 
 #[test]
+fn an_applied_list_element_keeps_the_fields_of_others() {
+    let spec = |ports: Value| json!({"metadata": {}, "spec": {"ports": ports}});
+    let writes = [
+        Write::Apply("a", spec(json!([{"port": 1, "targetPort": 7}]))),
+        Write::Apply("b", spec(json!([{"port": 1, "name": "b"}]))),
+    ];
+    let owners = json!({
+        "a": {"f:spec": {"f:ports": {"k:{\"port\":1,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}, "f:targetPort": {}}}}},
+        "b": {"f:spec": {"f:ports": {"k:{\"port\":1,\"protocol\":\"TCP\"}": {".": {}, "f:name": {}, "f:port": {}}}}},
+    });
+    check("Service", &writes, &json!({"spec": {"ports": [{"port": 1, "name": "b", "targetPort": 7}]}}), &owners);
+}
+
+/// Defaults of the server belong to nobody, and allocated values such as `clusterIP` would not come back the same.
+#[test]
+fn fields_without_an_owner_stay_when_fields_beside_them_are_given_up() {
+    let mut live = json!({"metadata": {}, "spec": {"type": "ClusterIP", "sessionAffinity": "None"}});
+    live = write("Service", None, &Write::Apply("a", live)).unwrap();
+    live["spec"]["clusterIP"] = json!("10.0.0.1");
+    let config = json!({"metadata": {}, "spec": {"type": "ClusterIP"}});
+    let after = write("Service", Some(&live), &Write::Apply("a", config)).unwrap();
+    assert_eq!(after["spec"], json!({"type": "ClusterIP", "clusterIP": "10.0.0.1"}));
+}
+
+#[test]
+fn the_time_of_a_manager_is_that_of_its_last_change() {
+    let shape = Node::shape_of("ConfigMap");
+    let reset = Fields::default();
+    let applied = |live: Option<&Value>, value: &str, time| {
+        let writer = Writer { manager: "a", api_version: "v1", subresource: "", time, reset: &reset };
+        apply(Node::root(&shape), live, &data(json!({"x": value})), false, &writer).unwrap()
+    };
+    let time = |object: &Value| object["metadata"]["managedFields"][0]["time"].clone();
+    let (later, latest) = ("2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z");
+    let first = applied(None, "1", NOW);
+    assert_eq!(time(&first), NOW);
+    let same = applied(Some(&first), "1", later);
+    assert_eq!((time(&same), &same), (json!(NOW), &first), "nothing has changed");
+    assert_eq!(time(&applied(Some(&same), "2", latest)), latest);
+}
+
+#[test]
+fn the_annotation_of_client_side_apply_follows_kubectl_alone() {
+    let annotated = |text: &str| json!({"metadata": {"annotations": {LAST_APPLIED: text}}, "data": {"x": "1"}});
+    let config = data(json!({"y": "1"}));
+    let annotation = |manager, live: &Value| {
+        let applied = write("ConfigMap", Some(live), &Write::Apply(manager, config.clone())).unwrap();
+        applied["metadata"]["annotations"][LAST_APPLIED].as_str().map(str::to_owned)
+    };
+    let followed = annotation("kubectl", &annotated("{}")).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(followed.strip_suffix('\n').unwrap()).unwrap(), config);
+    assert_eq!(annotation("kubectl", &annotated("")).as_deref(), Some(""), "an empty one turns it off");
+    assert_eq!(annotation("kubectl", &data(json!({"x": "1"}))), None, "none is added");
+    assert_eq!(annotation("a", &annotated("{}")).as_deref(), Some("{}"));
+}
+
+#[test]
 fn an_applied_order_is_kept() {
     let order = |live: &[&str], applied: &[&str]| -> String {
         let shape = Node::shape_of("PodSpec");

@@ -192,6 +192,22 @@ async fn differences_of_a_list_become_watch_events() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn watch_events_from_before_the_known_state_change_nothing() {
+    let bed = bed(1 << 20);
+    bed.list(&[("a", 8), ("b", 5)], 9);
+    let mut watch = bed.watch("9").await;
+    // An event of a's earlier state, the deletion of an earlier b, and an object that was deleted before the list.
+    bed.event("a", 7, false);
+    bed.event("b", 4, true);
+    bed.event("c", 6, false);
+    bed.event("b", 9, true);
+    assert_eq!(bed.state().await, ("9".to_owned(), ["a@8", "b@5"].map(str::to_owned).to_vec()));
+    bed.event("a", 10, false);
+    assert_eq!(next(&mut watch, 1).await, ["~a@10"]);
+    assert_eq!(bed.state().await, ("10".to_owned(), ["a@10", "b@5"].map(str::to_owned).to_vec()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn watch_events_during_a_list_override_the_list() {
     let bed = bed(1 << 20);
     bed.list(&[("a", 5), ("b", 6)], 9);
