@@ -106,7 +106,7 @@ impl Cluster {
             Kind::IngressClass => {
                 let name = ObjectName::new("", CLASS);
                 let class = IngressClass { name, controller: "tidegate.io/ingress".into(), is_default: false };
-                vec![projected(kind, Object::IngressClass(Arc::new(class)))]
+                vec![projected(kind, class.name.clone(), Object::IngressClass(Arc::new(class)))]
             }
             Kind::Ingress => all.map(|i| self.ingress(i, i)).chain([self.catch_all()]).collect(),
             Kind::Service => all.map(|i| self.service(i)).collect(),
@@ -167,7 +167,7 @@ impl Cluster {
             settings: Arc::default(),
             protocol: None,
         };
-        projected(Kind::Ingress, Object::Ingress(Arc::new(ingress)))
+        projected(Kind::Ingress, ingress.age.name.clone(), Object::Ingress(Arc::new(ingress)))
     }
 
     fn host(&self, name: &str, i: usize) -> HostPattern {
@@ -182,7 +182,7 @@ impl Cluster {
         certificate.secret = self.name(i);
         certificate.names = [self.host(&app(i), i), self.host(&format!("new-{i:06}"), i)].into();
         let secret = Secret { name: self.name(i), certificate: Ok(Arc::new(certificate)) };
-        Some(projected(Kind::Secret, Object::Secret(Arc::new(secret))))
+        Some(projected(Kind::Secret, secret.name.clone(), Object::Secret(Arc::new(secret))))
     }
 
     /// An EndpointSlice of the Service that a route leads to. Its addresses are the route's.
@@ -198,7 +198,7 @@ impl Cluster {
         let ports = [SlicePort { name: "".into(), number: 8080, transport: Default::default() }].into();
         let endpoints = (0..endpoints).map(endpoint).collect();
         let slice = EndpointSlice { name, service: Some(service), ports, endpoints };
-        projected(Kind::EndpointSlice, Object::EndpointSlice(Arc::new(slice)))
+        projected(Kind::EndpointSlice, slice.name.clone(), Object::EndpointSlice(Arc::new(slice)))
     }
 
     fn service(&self, i: usize) -> Projected {
@@ -221,7 +221,7 @@ impl Cluster {
             udp_idle_timeout: None,
             gateway: None,
         };
-        projected(Kind::Service, Object::Service(Arc::new(service)))
+        projected(Kind::Service, service.name.clone(), Object::Service(Arc::new(service)))
     }
 
     /// The Ingress for all requests that match no other.
@@ -238,7 +238,7 @@ impl Cluster {
             settings: Arc::default(),
             protocol: None,
         };
-        projected(Kind::Ingress, Object::Ingress(Arc::new(ingress)))
+        projected(Kind::Ingress, ingress.age.name.clone(), Object::Ingress(Arc::new(ingress)))
     }
 
     /// The route whose Service a route leads to.
@@ -271,8 +271,8 @@ pub(super) fn app(i: usize) -> String {
     format!("app-{i:06}")
 }
 
-fn projected(kind: Kind, object: Object) -> Projected {
-    let key = ObjectRef::new(kind, object.name().clone());
+fn projected(kind: Kind, name: ObjectName, object: Object) -> Projected {
+    let key = ObjectRef::new(kind, name);
     let meta = Meta { object: key, uid: None, resource_version: "12345678".into(), generation: Some(1) };
     Projected { meta, object: Some(object), findings: Vec::new(), addresses: Vec::new(), statuses: BTreeMap::new() }
 }

@@ -35,8 +35,8 @@ struct DataJson<'a> {
 impl Sharing for Secret {}
 
 impl Projection for Secret {
-    /// A Secret without a certificate makes no finding here, because most have other purposes. The object that refers to it
-    /// gets one.
+    /// A Secret without a certificate makes no finding here, because most have other purposes. The object that refers
+    /// to it gets one.
     fn project(source: &RawObject<'_>, _findings: &mut FindingList) -> Result<Self, InvalidValue> {
         let name = source.name().clone();
         let certificate = certificate(source).map(Arc::new);

@@ -19,8 +19,8 @@ pub(super) struct SourceSpec {
     pub(super) kinds: &'static [Kind],
     /// Those of its kinds without which its routes make no sense.
     pub(super) required: &'static [Kind],
-    /// The custom kind whose objects the others of its kinds are read for: without its definition in the cluster, none of
-    /// them matters.
+    /// The custom kind whose objects the others of its kinds are read for: without its definition in the cluster, none
+    /// of them matters.
     pub(super) beside: Option<Kind>,
     /// Those of its kinds of which it reads only the objects that `anywhere` names.
     pub(super) by_name: &'static [Kind],
@@ -43,8 +43,8 @@ pub(crate) fn reads_kind(kind: Kind, options: &Options) -> bool {
     SHARED.contains(&kind) || enabled(options).any(|source| source.kinds.contains(&kind))
 }
 
-/// The custom kind that a kind is watched beside, while the cluster has its definition: only for objects of that kind is
-/// it read. `None` if it is read for others, too.
+/// The custom kind that a kind is watched beside, while the cluster has its definition: only for objects of that kind
+/// is it read. `None` if it is read for others, too.
 pub(crate) fn watched_beside(kind: Kind, options: &Options) -> Option<Kind> {
     let mut readers = enabled(options).filter(|source| source.kinds.contains(&kind)).map(|source| source.beside);
     let first = readers.next()?.filter(|_| !SHARED.contains(&kind))?;
