@@ -40,7 +40,8 @@ impl Lite {
     /// An empty server that knows the built-in kinds and has the namespaces `default` and `kube-system`.
     ///
     /// Its resourceVersions begin at the wall clock in microseconds, so that those of an earlier process are older than
-    /// everything here: a client that comes back with one is told to list again.
+    /// everything here, unless the clock was set back meanwhile: a client that comes back with one is told to list
+    /// again.
     pub fn new() -> Self {
         let clock = Clock::start();
         let store = Arc::new(Store::new(first_version(&clock.now())));
@@ -123,7 +124,7 @@ impl fmt::Debug for Lite {
 }
 
 /// The wall clock in microseconds: higher than the versions of every earlier process, which began there and counted
-/// changes.
+/// changes, unless the clock was set back.
 fn first_version(now: &Moment) -> u64 {
     u64::try_from(now.unix.as_micros()).unwrap_or(u64::MAX / 2).max(1)
 }

@@ -7,7 +7,8 @@ use crate::budget::BudgetLimits;
 use crate::http::cdn_loop::LoopToken;
 
 /// Settings of the data plane that do not depend on the snapshot. The defaults suit an edge with untrusted clients.
-/// Times of less than a millisecond count as one.
+/// Times of less than a millisecond count as one. Those without a flag have values that suit every edge; they are
+/// options because tests shorten them, and so that all limits stand in one place.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The number of traffic threads, at least 1; each has its own runtime, sockets and upstream connections.

@@ -127,6 +127,7 @@ Differences of annotations that have their effect:
 - Sessions, balancing and the protocol of endpoints are settings of the Ingress. In ingress-nginx they are those of the Service port, and
   the oldest Ingress decides for all.
 - Endpoints over TLS (`backend-protocol: HTTPS`) are never verified, and their server name is the host of the request.
+- Of `proxy-next-upstream` only `off` is read, as one try. Any other value makes a finding, and what is tried again is as without it.
 - The redirect to https keeps a slash at the end of the path, and is for every path, `/.well-known/acme-challenge` included. `ssl-redirect`
   looks at the TLS entries of its own Ingress, and not at those of others for the host.
 - Certificates with keys of RSA below 2048 bits or above 4096, or on P-521, are not served: the crypto library cannot sign with them

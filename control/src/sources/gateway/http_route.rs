@@ -87,9 +87,8 @@ fn read_timeout(timeouts: &Timeouts) -> Option<Duration> {
 
 fn settings(timeouts: &Timeouts, retry: Option<&Retry>, session: Option<&RuleSession>) -> Arc<Settings> {
     let retry = retry.map(|Retry { codes, attempts, backoff }| {
-        let mut statuses = codes.clone();
-        statuses.sort_unstable();
-        Arc::new(RetryPolicy { statuses, attempts: *attempts, backoff: backoff.unwrap_or(RetryPolicy::BACKOFF) })
+        let (statuses, backoff) = (codes.clone(), backoff.unwrap_or(RetryPolicy::BACKOFF));
+        Arc::new(RetryPolicy { statuses, attempts: *attempts, backoff })
     });
     let (total_timeout, attempt_timeout) = (timeouts.request, timeouts.backend_request);
     let session = session.and_then(|session| session.as_ref().ok()).cloned();
