@@ -1,5 +1,8 @@
-//! kubectl against the network server. Without kubectl on the machine these tests print that and pass.
+//! kubectl against the network server. Without kubectl on the machine these tests are skipped.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+#[path = "../../tests/src/skip.rs"]
+mod skip;
 
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -45,7 +48,7 @@ struct Cluster {
 
 async fn cluster() -> Option<Cluster> {
     if Command::new("kubectl").arg("version").arg("--client").output().await.is_err() {
-        println!("skipped: kubectl is not on this machine");
+        skip::skipped("kubectl", "there is no kubectl");
         return None;
     }
     let server = Server::bind(Lite::new(), ([127, 0, 0, 1], 0).into()).await.unwrap();

@@ -4,6 +4,8 @@
 #![allow(unreachable_pub, missing_docs, missing_debug_implementations, reason = "nothing outside uses a test bed")]
 
 mod anyone;
+#[path = "../../tests/src/skip.rs"]
+mod skip;
 
 mod transport {
     pub mod bed;

@@ -19,7 +19,7 @@ impl Kubectl {
     #[must_use]
     pub fn for_config(kubeconfig: &Path) -> Option<Self> {
         if !Self::is_there() {
-            println!("skipped: there is no kubectl");
+            crate::skipped("kubectl", "there is no kubectl");
             return None;
         }
         Some(Self { home: tempfile::tempdir().expect("a folder"), kubeconfig: kubeconfig.to_owned() })

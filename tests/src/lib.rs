@@ -18,6 +18,7 @@ mod program;
 mod reader;
 mod run;
 mod secret;
+mod skip;
 mod wait;
 
 pub use cache_server::CacheServer;
@@ -35,4 +36,5 @@ pub use program::binary;
 pub use reader::{Reader, items, same, same_but_for_managers};
 pub use run::{Run, upstream};
 pub use secret::secret;
+pub use skip::skipped;
 pub use wait::{eventually, moment};

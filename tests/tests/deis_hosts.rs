@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::print_stderr, reason = "a test may fail loudly")]
 
-use tidegate_tests::{annotate_router, answered, deis, eventually, get, https};
+use tidegate_tests::{annotate_router, answered, deis, eventually, get, https, skipped};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
@@ -37,7 +37,7 @@ async fn unknown_hosts_go_to_the_default_service() {
     // Port 80 may be privileged.
     let server = match TcpListener::bind("127.0.0.80:80").await {
         Ok(server) => server,
-        Err(error) => return eprintln!("skipped, because 127.0.0.80:80 cannot be listened on: {error}"),
+        Err(error) => return skipped("port-80", format_args!("127.0.0.80:80 cannot be listened on: {error}")),
     };
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = server.accept().await {

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use tempfile::TempDir;
-use tidegate_tests::{Dev, Link, Run, certificate_of, eventually, get, secret, upstream};
+use tidegate_tests::{Dev, Link, Run, certificate_of, eventually, get, secret, skipped, upstream};
 use tokio::net::UdpSocket;
 use tokio::process::Command;
 
@@ -311,7 +311,7 @@ async fn a_full_disk_disables_only_the_cache() {
 /// printed line, for users without the right to mount.
 fn mounted(script: &str, argument: &Path) -> Option<Command> {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: it takes root to mount");
+        skipped("root", "it takes root to mount");
         return None;
     }
     let mut command = Command::new("unshare");

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tidegate_tests::{Dev, Kubectl, eventually, get};
+use tidegate_tests::{Dev, Kubectl, eventually, get, skipped};
 use tokio::process::Command;
 
 const NAMESPACE: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: apps}\n";
@@ -24,7 +24,7 @@ impl Helm {
         let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/build");
         let built = std::process::Command::new(build).args(["helm", "--path"]).output().unwrap();
         if !built.status.success() {
-            println!("skipped: Helm is not built (tests/tools/build helm)");
+            skipped("helm", "Helm is not built (tests/tools/build helm)");
             return None;
         }
         let binary = PathBuf::from(String::from_utf8(built.stdout).unwrap().trim());

@@ -112,9 +112,12 @@ async fn metrics_and_explain_show_a_route() {
         if answer.body.lines().any(counted) { Ok(answer.body) } else { Err(answer.body) }
     })
     .await;
-    for name in
-        ["tidegate_snapshot_generation", "tidegate_change_duration_seconds_bucket", "process_resident_memory_bytes"]
-    {
+    for name in [
+        "tidegate_snapshot_generation",
+        "tidegate_change_duration_seconds_bucket",
+        "tidegate_build_info{version=",
+        "process_resident_memory_bytes",
+    ] {
         assert!(metrics.contains(name), "{name}");
     }
     let mut explain = Command::new(binary());

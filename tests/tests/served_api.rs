@@ -54,7 +54,9 @@ async fn kubectl_reads_the_cluster_and_cannot_write() {
     let (code, _, err) = served.tried(&["get", "secrets", "-A"]).await;
     assert!(code != Some(0) && err.contains("the server doesn't have a resource type"), "{err}");
     let metrics = run.metrics().await;
-    assert!(metrics.contains("tidegate_served_objects{kind=\"Service\"}"), "{metrics}");
+    for name in ["tidegate_served_objects", "tidegate_served_bytes"] {
+        assert!(metrics.contains(&format!("{name}{{kind=\"Service\"}}")), "{metrics}");
+    }
     // A page in a browser can make its own name resolve to this address, and gets nothing.
     let foreign = get(run.api.clone().unwrap().parse().unwrap(), "evil.example", "/api/v1/services").await.unwrap();
     assert_eq!(foreign.status, 421);

@@ -389,3 +389,15 @@ fn links_in_the_docs_resolve() {
     }
     assert!(stale.is_empty(), "links that lead nowhere:\n{}", stale.join("\n"));
 }
+
+/// A skip that does not go through it would pass in continuous integration.
+#[test]
+fn tests_are_skipped_by_one_function() {
+    let printed = format!("println!(\"{}", "skipped");
+    // The benches name what they leave out; that is no test.
+    let may = ["tests/src/skip.rs", "bench/src/operations.rs"];
+    check(|name, text| {
+        (text.contains(&printed) && !may.contains(&name))
+            .then(|| "prints that it is skipped: call `skipped`".to_owned())
+    });
+}

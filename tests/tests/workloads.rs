@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::process::Stdio;
 
 use serde_json::Value;
-use tidegate_tests::{Dev, Kubectl, eventually, get};
+use tidegate_tests::{Dev, Kubectl, eventually, get, skipped};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 const SHOP: &str = include_str!("manifests/shop.yaml");
@@ -144,7 +144,7 @@ fn served(server: &std::path::Path, probe: &str) -> String {
 /// A file with the server; `None` without Python.
 fn server() -> Option<tempfile::NamedTempFile> {
     if std::process::Command::new("python3").arg("--version").output().is_err() {
-        println!("skipped: python3 is not on this machine");
+        skipped("python3", "there is no Python");
         return None;
     }
     let file = tempfile::NamedTempFile::new().unwrap();

@@ -16,6 +16,10 @@ use crate::grpc::{Held, Seen};
 use crate::tls;
 use crate::upstream::{PODS, Upstream};
 
+#[path = "../../../tests/src/skip.rs"]
+mod skip;
+use skip::skipped;
+
 #[derive(clap::Parser, Debug)]
 struct Cli {
     #[command(flatten)]
@@ -86,11 +90,18 @@ async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> 
     panic!("never: {what}");
 }
 
+/// Skips the proxies that the machine lacks.
+fn note(left_out: &[String]) {
+    for one in left_out {
+        skipped(one.split(':').next().unwrap_or_default(), one);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn endpoints_and_logs_see_the_same_from_every_proxy() {
     let args = Cli::parse_from(["", "--peers", "nginx,haproxy,envoy", "--work", "same,bare"]).args;
     let (choices, left_out) = choose(&args).unwrap();
-    eprintln!("skipped: {left_out:?}");
+    note(&left_out);
     if choices.is_empty() {
         return;
     }
@@ -167,7 +178,7 @@ async fn endpoints_and_logs_see_the_same_from_every_proxy() {
 async fn grpc_streams_pass_and_broken_ones_are_counted() {
     let args = Cli::parse_from(["", "--peers", "nginx,haproxy,envoy"]).args;
     let (choices, left_out) = choose(&args).unwrap();
-    eprintln!("skipped: {left_out:?}");
+    note(&left_out);
     if choices.is_empty() {
         return;
     }

@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 
 use super::bed::{Bed, PATIENCE, http, https, no_listener};
 use super::clients::{Http1, assert_ok};
+use crate::skip::skipped;
 
 #[tokio::test]
 async fn port_0_is_chosen_once_for_all_threads() {
@@ -129,7 +130,7 @@ async fn the_loss_of_every_bind_is_reported() {
 async fn an_unspecified_ipv6_address_accepts_ipv4_too() {
     // Some machines have no IPv6.
     if std::net::TcpListener::bind("[::1]:0").is_err() {
-        return;
+        return skipped("ipv6", "there is no IPv6");
     }
     let key = http("[::]:0");
     let bed = Bed::start(&[key]).await;
@@ -149,7 +150,7 @@ async fn connect(address: &str, port: u16) -> Http1<TcpStream> {
 #[tokio::test]
 async fn an_ipv4_mapped_client_address_is_unmapped() {
     if std::net::TcpListener::bind("[::1]:0").is_err() {
-        return;
+        return skipped("ipv6", "there is no IPv6");
     }
     let key = http("[::]:0");
     let mut bed = Bed::start(&[key]).await;
@@ -201,7 +202,9 @@ async fn a_socket_that_stopped_listening_is_reopened() {
     let bed = Bed::with(&[key], |options| options.audit = Duration::from_millis(20)).await;
     let address = bed.address(key).await;
     assert_ok(&Http1::connect(address).await.get("/1").await, "/1 ");
-    let Ok(deaf) = deafen(address) else { return println!("skipped: descriptors cannot be copied here") };
+    let Ok(deaf) = deafen(address) else {
+        return skipped("pidfd_getfd", "descriptors cannot be copied here");
+    };
     assert_eq!(deaf, 2, "each thread has a socket");
     bed.until_metric("tidegate_bind_drift_total", None, 2.0).await;
     assert_eq!(bed.address(key).await, address);

@@ -24,6 +24,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::Arguments;
 use tidegate_tests::cluster::{Entered, Network, enter};
+use tidegate_tests::skipped;
 
 use stage::{Case, cases};
 
@@ -65,7 +66,7 @@ fn main() -> ExitCode {
         Entered::Inside { control_plane, folder } => stage::run(&arguments, (all, on_demand), (control_plane, folder)),
         Entered::Ended(code) => ExitCode::from(code),
         Entered::Not(lack) => {
-            println!("skipped: the cases on a real control plane, because {lack}");
+            skipped("cluster", format_args!("the cases on a real control plane, because {lack}"));
             stage::left_out(&arguments, all)
         }
     }

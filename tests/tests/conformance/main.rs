@@ -14,6 +14,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use libtest_mimic::{Arguments, Trial};
 use tidegate_tests::cluster::{Entered, Network, enter};
+use tidegate_tests::skipped;
 
 use stage::Place;
 
@@ -24,9 +25,7 @@ fn main() -> ExitCode {
         return left_out(&arguments);
     }
     let Some(built) = built() else {
-        println!(
-            "skipped: the conformance suite of the Gateway API, because it is not built: run tests/conformance/build"
-        );
+        skipped("conformance", "the conformance suite of the Gateway API is not built (tests/conformance/build)");
         return left_out(&arguments);
     };
     match enter(Network::Bridged) {
@@ -35,7 +34,7 @@ fn main() -> ExitCode {
         }
         Entered::Ended(code) => ExitCode::from(code),
         Entered::Not(lack) => {
-            println!("skipped: the conformance suite of the Gateway API, because {lack}");
+            skipped("cluster", format_args!("the conformance suite of the Gateway API, because {lack}"));
             left_out(&arguments)
         }
     }

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tidegate_tests::{Dev, eventually, free_addresses, get};
+use tidegate_tests::{Dev, eventually, free_addresses, get, skipped};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
@@ -26,13 +26,12 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
-    /// Returns `true` if the machine has nginx; otherwise prints that, and fails in continuous integration.
+    /// Returns `true` if the machine has nginx; otherwise prints that.
     pub(crate) fn is_there() -> bool {
         let mut version = std::process::Command::new("nginx");
         let there = version.arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
         if !there {
-            assert!(std::env::var_os("CI").is_none(), "there is no nginx to compare with");
-            println!("skipped: there is no nginx");
+            skipped("nginx", "there is no nginx to compare with");
         }
         there
     }

@@ -102,7 +102,7 @@ fn tool() -> Option<PathBuf> {
     let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/build");
     let built = std::process::Command::new(build).args(["ingress2gateway", "--path"]).output().unwrap();
     if !built.status.success() {
-        println!("skipped: ingress2gateway is not built (tests/tools/build ingress2gateway)");
+        skipped("ingress2gateway", "ingress2gateway is not built (tests/tools/build ingress2gateway)");
         return None;
     }
     Some(PathBuf::from(String::from_utf8(built.stdout).unwrap().trim()))

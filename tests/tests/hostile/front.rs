@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tidegate_tests::free_addresses;
+use tidegate_tests::{free_addresses, skipped};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
@@ -52,7 +52,7 @@ impl Front {
         let program = proxy.program();
         let mut version = std::process::Command::new(program);
         if version.arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
-            println!("skipped: there is no {program}");
+            skipped(program, format_args!("there is no {program}"));
             return None;
         }
         for _ in 0..TRIES_MAX {
