@@ -10,11 +10,15 @@ mod request {
     pub mod upstream;
 }
 
-use request::bed::{Bed, Model, answer};
+use std::time::Duration;
+
+use request::bed::{Bed, Model, PATIENCE, answer};
 use request::upstream::Upstream;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tidegate_proxy::Driver;
 use tokio::io::AsyncWriteExt;
+use tokio::net::TcpSocket;
+use tokio::time::{sleep, timeout};
 
 #[tokio::test]
 async fn a_shortage_of_file_descriptors_ejects_no_endpoint() {
@@ -24,12 +28,24 @@ async fn a_shortage_of_file_descriptors_ejects_no_endpoint() {
         let bed = Bed::with(model, |options| options.driver = driver).await;
         let mut client = bed.connect().await;
         bed.until_metric(r#"tidegate_connections_active{protocol="http"} 1"#).await;
+        let late = TcpSocket::new_v4().unwrap();
 
         let limit = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
         client.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").await.unwrap();
         let refused = answer(&mut client).await;
+        let mut late = late.connect(bed.address).await.unwrap();
+        let counted = async {
+            while bed.metrics().contains("\ntidegate_accept_errors_total 0\n") {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let counted = timeout(PATIENCE, counted).await;
         setrlimit(Resource::Nofile, limit).unwrap();
+        counted.expect("no failure to accept");
+        // The client that could not be accepted is served afterwards.
+        late.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").await.unwrap();
+        assert_eq!(answer(&mut late).await.status, 200, "{driver:?}");
 
         assert_eq!((refused.status, refused.body.contains("out-of-resources")), (503, true), "{driver:?}");
         for line in [

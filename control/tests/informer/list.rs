@@ -156,6 +156,21 @@ fn one_unreadable_item_does_not_hide_the_others() {
 }
 
 #[test]
+fn the_metrics_of_a_list_show_its_duration_and_its_unidentified_items() {
+    block_on(async {
+        let mut run = start(vec![listed_with(NAMELESS)], vec![Answer::Mute], patient(), 64).await;
+        assert_eq!(run.next().await, "listed@5 a@1 b@2! d@3 and more");
+        let families = run.registry.gather();
+        let series = |name: &str| {
+            let family = families.iter().find(|family| family.name() == name).unwrap();
+            family.get_metric()[0].clone()
+        };
+        assert_eq!(series("tidegate_list_duration_seconds").get_histogram().get_sample_count(), 1);
+        assert!((series("tidegate_unidentified_objects_total").get_counter().get_value() - 1.0).abs() < 0.1);
+    });
+}
+
+#[test]
 fn a_list_with_an_unidentified_item_removes_nothing() {
     let world = block_on(async {
         let collection = Collection { kind: Kind::Service, namespace: Some("shop".into()) };

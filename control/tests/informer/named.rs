@@ -44,6 +44,13 @@ impl PollState {
         text(&event.expect("it runs"))
     }
 
+    /// The number of Secrets whose last read failed.
+    fn failing(&self) -> f64 {
+        let families = self.registry.gather();
+        let family = families.iter().find(|family| family.name() == "tidegate_secrets_failing").unwrap();
+        family.get_metric()[0].get_gauge().get_value()
+    }
+
     fn reads(&self, outcome: &str) -> f64 {
         let families = self.registry.gather();
         let reads = families.iter().find(|family| family.name() == "tidegate_secret_reads_total");
@@ -111,8 +118,10 @@ async fn an_unusable_answer_removes_nothing() {
         following.begin("a");
         assert_eq!(following.next().await, "applied a@1");
         assert!(following.next().await.starts_with("listed"));
+        assert!(following.failing() < 0.1, "{why}");
         let told = following.next().await;
         assert!(told.starts_with("failing: ") && told.contains(why), "{told}, not {why}");
+        assert!((following.failing() - 1.0).abs() < 0.1, "{why}");
         assert!((following.reads("failed") - 1.0).abs() < 0.1, "{why}");
     }
 }

@@ -379,17 +379,20 @@ fn an_informer_stops_when_cancelled_and_when_its_receiver_is_dropped() {
 #[test]
 fn the_connected_gauge_follows_the_watch() {
     block_on(async {
-        let connected = |run: &Run| {
+        let gauge = |run: &Run, name: &str| {
             let families = run.registry.gather();
-            let family = families.iter().find(|it| it.name() == "tidegate_watch_connected").unwrap();
+            let family = families.iter().find(|it| it.name() == name).unwrap();
             family.get_metric()[0].get_gauge().get_value()
         };
+        let connected = |run: &Run| gauge(run, "tidegate_watch_connected");
         let limits = Limits { headers: MS(200), ..patient() };
         let steps = vec![Step::Send(bookmark(6)), Step::Pause(MS(300)), Step::Cut];
         let mut run = start(vec![listed(5, &[])], vec![Answer::steps(steps), Answer::Mute], limits, 64).await;
         assert_eq!(run.next().await, "listed@5");
         assert_eq!(run.next().await, "bookmark@6");
         assert_eq!(connected(&run), 1.0);
+        // Some moment of this century.
+        assert!(gauge(&run, "tidegate_watch_last_event_timestamp_seconds") > 1e9);
         assert!(run.next().await.starts_with("failing"));
         assert_eq!(connected(&run), 0.0);
     });

@@ -76,10 +76,10 @@ impl Bed {
         prometheus::TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap()
     }
 
-    /// Waits until the metrics contain a line.
+    /// Waits until the metrics have exactly this line.
     pub async fn until_metric(&self, line: &str) {
         let reached = timeout(PATIENCE, async {
-            while !self.metrics().contains(line) {
+            while !self.metrics().lines().any(|it| it == line) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         });

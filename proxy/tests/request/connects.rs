@@ -92,7 +92,7 @@ async fn a_request_whose_client_disconnects_while_connecting_ends() {
         for protocol in PROTOCOLS {
             let settings = Settings { connect_timeout: Some(10 * PATIENCE), ..Settings::default() };
             let bed = bed(driver, protocol, full.address, settings).await;
-            let (in_flight, none) = ("tidegate_requests_in_flight 1\n", "tidegate_requests_in_flight 0\n");
+            let (in_flight, none) = ("tidegate_requests_in_flight 1", "tidegate_requests_in_flight 0");
             if http2 {
                 let mut send = client(&bed, 65_535).await;
                 let (answer, mut body) = send.send_request(get("/"), true).unwrap();

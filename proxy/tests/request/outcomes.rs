@@ -40,6 +40,21 @@ async fn logged_by(driver: Driver, model: Model) -> (Bed, tempfile::TempDir, std
     (Bed::with(model, set).await, folder, path)
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_log_line_that_cannot_be_written_is_counted() {
+    let upstream = Upstream::start(|_| Reply::ok("hello")).await;
+    let set = |options: &mut Options| {
+        options.access_log = AccessLogSink::File("/dev/full".into());
+        options.budget.memory_kib = 4096;
+    };
+    let bed = Bed::with(Model::to(&[upstream.address]), set).await;
+    assert_eq!(bed.get("a.test", "/", "").await.status, 200);
+    bed.until_metric("tidegate_access_log_dropped_total 1").await;
+    bed.until_metric("tidegate_upstream_connect_duration_seconds_count 1").await;
+    bed.until_metric(&format!("tidegate_budget_memory_max_bytes {}", 4096 * 1024)).await;
+}
+
 #[tokio::test]
 async fn a_log_line_has_the_fields_of_its_request() {
     let upstream = Upstream::start(|_| Reply::ok("hello")).await;

@@ -47,7 +47,7 @@ async fn ask(send: &SendRequest<Bytes>) -> Result<(ResponseFuture, SendStream<By
 }
 
 fn charged(kib: usize) -> String {
-    format!("tidegate_budget_memory_bytes {}\n", kib * 1024)
+    format!("tidegate_budget_memory_bytes {}", kib * 1024)
 }
 
 #[tokio::test]
@@ -84,7 +84,7 @@ async fn an_answer_that_is_taken_byte_by_byte_ends_in_time() {
         // `:method GET`, `:scheme http`, `:path /` and `:authority a` by the static table (RFC 7541 appendix A).
         let head = [0, 0, 6, 1, 5, 0, 0, 0, 1, 0x82, 0x86, 0x84, 0x41, 1, b'a'];
         stream.write_all(&[&preface[..], &settings, &head].concat()).await.unwrap();
-        bed.until_metric("tidegate_requests_in_flight 1\n").await;
+        bed.until_metric("tidegate_requests_in_flight 1").await;
         let (mut read, mut write) = stream.into_split();
         let drain = tokio::spawn(async move { while matches!(read.read(&mut [0; 4096]).await, Ok(1..)) {} });
         let began = now();
@@ -122,7 +122,7 @@ async fn resets_of_answers_that_wait_count_as_resets() {
         let error = timeout(PATIENCE, connection).await.unwrap().unwrap().unwrap_err();
         assert_eq!((error.is_go_away(), error.reason()), (true, Some(Reason::ENHANCE_YOUR_CALM)), "{driver:?}");
         bed.until_metric(r#"tidegate_http2_connections_ended_total{reason="too-many-resets"} 1"#).await;
-        bed.until_metric("tidegate_requests_in_flight 0\n").await;
+        bed.until_metric("tidegate_requests_in_flight 0").await;
     }
 }
 

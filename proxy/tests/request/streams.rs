@@ -72,10 +72,15 @@ pub async fn rest(body: &mut RecvStream) -> Result<usize, h2::Error> {
 
 /// Sends as much as the windows allow; returns how much it was when nothing had moved for a while, or all of it.
 pub async fn push(body: &mut SendStream<Bytes>, bytes: usize) -> usize {
+    push_within(body, bytes, 2 * MOMENT).await
+}
+
+/// The same, where nothing has moved for this long.
+async fn push_within(body: &mut SendStream<Bytes>, bytes: usize, stall: Duration) -> usize {
     let mut sent = 0;
     while sent < bytes {
         body.reserve_capacity((bytes - sent).min(16 << 10));
-        let room = timeout(2 * MOMENT, std::future::poll_fn(|cx| body.poll_capacity(cx))).await;
+        let room = timeout(stall, std::future::poll_fn(|cx| body.poll_capacity(cx))).await;
         let Ok(Some(Ok(room))) = room else { break };
         let count = room.min(bytes - sent);
         body.send_data(Bytes::from(vec![b'x'; count]), false).unwrap();
@@ -107,15 +112,15 @@ fn check_native(bed: &Bed) {
     );
 }
 
-/// Sends a long response as long as it is read; returns how much was sent.
-fn pour(mut endpoint: TcpStream, framing: &str) -> tokio::task::JoinHandle<usize> {
+/// Sends a long response until nothing of it has been read for this long; returns how much was sent.
+fn pour(mut endpoint: TcpStream, framing: &str, stall: Duration) -> tokio::task::JoinHandle<usize> {
     let framing = framing.to_owned();
     tokio::spawn(async move {
         head(&mut endpoint).await;
         endpoint.write_all(format!("HTTP/1.1 200 OK\r\n{framing}\r\n\r\n").as_bytes()).await.unwrap();
         let (mut sent, piece) = (0, vec![b'x'; 64 << 10]);
         while sent < MUCH {
-            match timeout(4 * MOMENT, endpoint.write(&piece[..piece.len().min(MUCH - sent)])).await {
+            match timeout(stall, endpoint.write(&piece[..piece.len().min(MUCH - sent)])).await {
                 Ok(Ok(count)) => sent += count,
                 Ok(Err(_)) | Err(_) => break,
             }
@@ -129,7 +134,7 @@ async fn a_client_that_does_not_read_is_backpressured_and_then_reset() {
     let (bed, listener) = by_hand(|options| options.client.write_stall = 8 * MOMENT).await;
     let mut send = client(&bed, 64 << 10).await;
     let (answered, _) = send.send_request(get("/"), true).unwrap();
-    let poured = pour(listener.accept().await.unwrap().0, "Connection: close");
+    let poured = pour(listener.accept().await.unwrap().0, "Connection: close", 4 * MOMENT);
     let mut body = response(answered).await.into_body();
     let poured = poured.await.unwrap();
     assert!(poured < HELD_MAX, "{poured} bytes were taken for a client that takes nothing");
@@ -144,7 +149,7 @@ async fn a_client_that_reads_late_gets_the_whole_response() {
     let mut send = client(&bed, 64 << 10).await;
     for framing in [format!("Content-Length: {MUCH}"), "Connection: close".to_owned()] {
         let (answered, _) = send.send_request(get("/"), true).unwrap();
-        let poured = pour(listener.accept().await.unwrap().0, &framing);
+        let poured = pour(listener.accept().await.unwrap().0, &framing, PATIENCE);
         let mut body = response(answered).await.into_body();
         sleep(MOMENT).await;
         assert_eq!((rest(&mut body).await.unwrap(), poured.await.unwrap()), (MUCH, MUCH));
@@ -194,7 +199,7 @@ async fn an_endpoint_that_does_not_read_backpressures_the_client() {
             endpoint.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
             (read, endpoint)
         });
-        assert_eq!(push(&mut body, MUCH - sent).await, MUCH - sent);
+        assert_eq!(push_within(&mut body, MUCH - sent, PATIENCE).await, MUCH - sent);
         body.send_data(Bytes::new(), true).unwrap();
         assert_eq!(response(answered).await.status(), 200);
         assert_eq!(reading.await.unwrap().0, MUCH);

@@ -111,10 +111,10 @@ impl Bed {
         metric(&self.registry, name, label)
     }
 
-    /// Waits until a metric has a value.
+    /// Waits until a metric has exactly this value.
     pub async fn until_metric(&self, name: &str, label: Option<&str>, value: f64) {
         let reached = tokio::time::timeout(PATIENCE, async {
-            while self.metric(name, label) < value {
+            while self.metric(name, label) != value {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         });

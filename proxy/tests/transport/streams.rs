@@ -249,9 +249,11 @@ async fn a_drain_waits_for_connections_and_then_cuts_them() {
     let (bed, address) = bed(&[server("a").await], |_| ()).await;
     let finishing = connect(address, "a").await;
     let staying = connect(address, "a").await;
+    let registry = bed.registry.clone();
     let drained = tokio::spawn(bed.drain(Duration::from_secs(2)));
     no_listener(address).await;
     assert_eq!(say(finishing, b"bye").await, b"BYE");
     assert_eq!(drained.await.unwrap(), 1);
+    assert_eq!(super::bed::metric(&registry, "tidegate_connections_cut_total", None), 1.0);
     assert!(rest(staying).await.is_empty());
 }
