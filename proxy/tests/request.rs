@@ -15,6 +15,7 @@ mod request {
     mod compressed;
     mod connects;
     mod cross_origin;
+    mod dates;
     mod direct;
     pub mod external_auth;
     mod external_auth_grpc;

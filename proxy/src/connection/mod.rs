@@ -12,6 +12,7 @@ pub(crate) mod head_scan;
 mod hello;
 pub(crate) mod idle;
 mod io;
+pub(crate) mod kept_dates;
 pub(crate) mod proxy_header;
 pub(crate) mod rate;
 pub(crate) mod response_deadline;
@@ -84,6 +85,8 @@ pub(crate) struct ConnectionFacts {
     pub(crate) streams: StreamCounts,
     /// Whether it was upgraded to another protocol.
     tunnel: AtomicBool,
+    /// Whether the next head of a final response that Pingora writes has kept dates; see [`kept_dates`].
+    dates: AtomicBool,
 }
 
 /// The shutdown signals for the connections of a bind.
@@ -120,14 +123,43 @@ impl ConnectionFacts {
         activity: Arc<Activity>,
         accepted: Instant,
     ) -> Self {
-        let (streams, tunnel) = (StreamCounts::default(), AtomicBool::new(false));
+        let (streams, tunnel, dates) = (StreamCounts::default(), AtomicBool::new(false), AtomicBool::new(false));
         let (named_port, forwards, tls, client) = (None, true, None, None);
-        Self { bind, local, peer, named_port, forwards, text, tls, accepted, ending, client, activity, streams, tunnel }
+        Self {
+            bind,
+            local,
+            peer,
+            named_port,
+            forwards,
+            text,
+            tls,
+            accepted,
+            ending,
+            client,
+            activity,
+            streams,
+            tunnel,
+            dates,
+        }
     }
 
     /// The connection was upgraded to another protocol, which has no minimum rate.
     pub(crate) fn becomes_tunnel(&self) {
         self.tunnel.store(true, Relaxed);
+    }
+
+    /// The next head of a final response that Pingora writes over HTTP/1 has kept dates; see [`kept_dates`].
+    pub(crate) fn keeps_dates(&self) {
+        self.dates.store(true, Relaxed);
+    }
+
+    /// Returns `true` if these bytes to be written are that head, or the one of an interim response before it.
+    fn takes_kept_dates(&self, bytes: &[u8]) -> bool {
+        let is_head = self.dates.load(Relaxed) && bytes.starts_with(b"HTTP/1.");
+        if is_head && !kept_dates::is_interim(bytes) {
+            self.dates.store(false, Relaxed);
+        }
+        is_head
     }
 
     fn is_tunnel(&self) -> bool {

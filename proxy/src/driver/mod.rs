@@ -1,6 +1,7 @@
 //! The drivers of requests: [`serve()`] waits for the head of each and hands it to the native driver, or to Pingora's
 //! if that one does not take it. [`streams`] does the same with the streams of HTTP/2.
 
+mod client_stream;
 pub(crate) mod native;
 mod open;
 pub(crate) mod pingora;

@@ -1,5 +1,6 @@
 //! The streams of HTTP/2 connections: accepted one after the other, each in a task of its own, and handed to a driver.
-//! The accept loop is our own, because Pingora's cannot end a connection; h2 and Pingora's sessions are used unchanged.
+//! The accept loop is our own, because Pingora's cannot end a connection, and so are the streams
+//! ([`client_stream`](super::client_stream)); h2 is used unchanged.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -13,7 +14,7 @@ use h2::Reason;
 use h2::server::Connection;
 use pingora::apps::HttpServerApp;
 use pingora::protocols::http::ServerSession;
-use pingora::protocols::http::v2::server::{H2Accept, H2Options, HttpSession, default_h2_options, handshake};
+use pingora::protocols::http::v2::server::{H2Options, default_h2_options, handshake};
 use pingora::protocols::{Digest, GetProxyDigest, GetSocketDigest, GetTimingDigest, Stream};
 use pingora::proxy::HttpProxy;
 use pingora::server::ShutdownWatch;
@@ -24,6 +25,7 @@ use crate::connection::idle::ActiveRequest;
 use crate::connection::response_deadline::ResponseDeadline;
 use crate::connection::stream_counts::{Abuse, OpenStream};
 use crate::connection::{ClientIo, ConnectionFacts};
+use crate::driver::client_stream::ClientStream;
 use crate::driver::native;
 use crate::driver::pingora::PingoraDriver;
 use crate::observe::connection_metrics::ConnectionMetrics;
@@ -112,19 +114,21 @@ impl Streams {
                     continue;
                 }
                 // This polls the whole connection, including its streams.
-                accepted = HttpSession::from_h2_conn(connection, Arc::clone(digest)) => accepted,
+                accepted = connection.accept() => accepted,
                 () = idle(facts, idle_max), if !leaving => return None,
             };
             match accepted {
-                Ok(Some(H2Accept::Session(session))) => {
-                    facts.streams.started();
-                    if !facts.streams.are_abused() {
-                        self.start(session, facts, shutdown);
+                Some(Ok(accepted)) => match ClientStream::new(accepted, Arc::clone(digest)) {
+                    Some(stream) => {
+                        facts.streams.started();
+                        if !facts.streams.are_abused() {
+                            self.start(stream, facts, shutdown);
+                        }
                     }
-                }
-                Ok(Some(H2Accept::Rejected)) => facts.streams.malformed(),
+                    None => facts.streams.malformed(),
+                },
                 // A disconnection without GOAWAY is as common as one with it.
-                Ok(None) | Err(_) => return None,
+                None | Some(Err(_)) => return None,
             }
             if let Some(abuse) = facts.streams.abuse() {
                 return Some(abuse);
@@ -133,15 +137,15 @@ impl Streams {
     }
 
     /// Serves the request of a stream in a task of its own, which ends with the stream.
-    fn start(self: &Arc<Self>, session: HttpSession, facts: &Arc<ConnectionFacts>, shutdown: &ShutdownWatch) {
+    fn start(self: &Arc<Self>, stream: ClientStream, facts: &Arc<ConnectionFacts>, shutdown: &ShutdownWatch) {
         let (streams, shutdown) = (Arc::clone(self), shutdown.clone());
         let open = (OpenStream::of(facts), facts.activity.enter());
         if !native::serves(&self.shared.options) {
-            return self.start_pingora(session, open, shutdown);
+            return self.start_pingora(stream, open, shutdown);
         }
         // Boxed: a task copies its whole future several times while it is spawned, and when it ends.
         tokio::spawn(Box::pin(async move {
-            let carried = native::http2::carry(session, &streams.published, &streams.shared);
+            let carried = native::http2::carry(stream, &streams.published, &streams.shared);
             if let Some(Some(returned)) = guarded(carried, &streams.metrics).await {
                 streams.start_pingora(returned, open, shutdown);
             }
@@ -152,13 +156,14 @@ impl Streams {
     /// ever awaited.
     fn start_pingora(
         self: &Arc<Self>,
-        session: HttpSession,
+        stream: ClientStream,
         open: (OpenStream, ActiveRequest),
         shutdown: ShutdownWatch,
     ) {
         let streams = Arc::clone(self);
         tokio::spawn(Box::pin(async move {
-            let request = streams.proxy.process_new_http(ServerSession::new_http2(session), &shutdown);
+            let session = ServerSession::new_custom(Box::new(stream));
+            let request = streams.proxy.process_new_http(session, &shutdown);
             carry(request, &streams.metrics).await;
             drop(open);
         }));

@@ -180,11 +180,8 @@ fn given(response: &Message) -> Same {
     if same.lines.get(b"connection".as_slice()).is_some_and(|values| *values == [b": keep-alive"]) {
         same.lines.remove(b"connection".as_slice());
     }
-    // Pingora replaces the endpoint's date by its own; the native driver adds one if it is missing (RFC 9110 section
-    // 6.6.1).
-    if let Some(dates) = same.lines.get_mut(b"date".as_slice()) {
-        *dates = vec![b": (some)".to_vec()];
-    }
+    // A date that the edge adds may differ by a second; those of endpoints are of 1994.
+    same.forget("date", |date| date.ends_with(b" GMT") && !date.windows(4).any(|year| year == b"1994"));
     // Answers of the edge contain the request id in their text.
     if let Some(id) = response.values("x-request-id").next().filter(|id| is_made(id)) {
         let text = String::from_utf8_lossy(&same.body).replace(std::str::from_utf8(id).unwrap(), "(own)");

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use http::HeaderValue;
 use http::uri::Scheme;
 use pingora::http::RequestHeader;
-use pingora::protocols::http::v2::server::HttpSession;
 use tidegate_config::model::Head;
 use tidegate_config::published::Published;
 
@@ -18,6 +17,7 @@ use super::stream::Stream;
 use super::write;
 use crate::clock;
 use crate::connection::ConnectionFacts;
+use crate::driver::client_stream::ClientStream;
 use crate::driver::pingora::head::Parsed;
 use crate::http::body::Framing;
 use crate::http::request_framing::framing;
@@ -30,31 +30,31 @@ use crate::shared::Shared;
 
 /// Answers the request of a stream, if the native driver takes it; otherwise returns the stream.
 pub(crate) async fn carry(
-    mut session: HttpSession,
+    mut stream: ClientStream,
     published: &Published,
     shared: &Arc<Shared>,
-) -> Option<HttpSession> {
-    let Some(facts) = session.digest().and_then(ConnectionFacts::of) else { return Some(session) };
-    if !takes(session.req_header()) {
-        return Some(session);
+) -> Option<ClientStream> {
+    let Some(facts) = ConnectionFacts::of(stream.digest()) else { return Some(stream) };
+    if !takes(stream.request()) {
+        return Some(stream);
     }
     let now = clock::now();
     let snapshot = published.pin();
-    let head = Parsed::new(session.req_header());
+    let head = Parsed::new(stream.request());
     let routed = phase::route(&snapshot, shared, &facts, &head, &head.line());
     if routed.as_ref().is_ok_and(|routed| !routed.is_http1()) {
-        return Some(session);
+        return Some(stream);
     }
     let arrived = Arrived::new(DriverUsed::Native, snapshot, Arc::clone(shared), now);
     let mut decided = arrived.decide(routed, &facts, &head, fastrand::u128(..));
     // The stream delimits the body; h2 checks it against the announced length (RFC 9113 section 8.1.1).
-    let framing = if session.is_body_empty() { Framing::None } else { Framing::UntilClose };
+    let framing = if stream.is_bodiless() { Framing::None } else { Framing::UntilClose };
     let nothing = http::Request::new(()).into_parts().0.into();
-    let request = std::mem::replace(session.req_header_mut(), nothing);
+    let request = std::mem::replace(stream.request_mut(), nothing);
     let head = Parsed::new(&request);
     let coded = framing != Framing::None && head.header("content-length").is_none();
     let outgoing = UpstreamRequest { head: &head, coded, chunked: coded, closes: false };
-    let mut stream = Stream::new(session, facts);
+    let mut stream = Stream::new(stream, facts);
     let mut scratch = Scratch::take();
     let mut progress = Progress::new(framing, false);
     progress.expects = framing != Framing::None && head.header("expect").is_some();

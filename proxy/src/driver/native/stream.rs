@@ -1,8 +1,7 @@
-//! An HTTP/2 stream as the client of a request. h2 handles the frames, their order and their compression, through
-//! Pingora's session; flow control slows down the faster side.
+//! An HTTP/2 stream as the client of a request. h2 handles the frames, their order and their compression; flow control
+//! slows down the faster side.
 
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
@@ -11,13 +10,13 @@ use bytes::Bytes;
 use h2::SendStream;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use pingora::http::ResponseHeader;
-use pingora::protocols::http::v2::server::HttpSession;
 
 use super::downstream::Downstream;
 use super::response::Response;
 use super::write::{self, ResponseHeadOptions};
 use crate::buffers::Buffer;
 use crate::connection::{Alarm, ClientIo, ConnectionFacts};
+use crate::driver::client_stream::ClientStream;
 use crate::http::body::Body;
 use crate::http::edits::{Edit, Edits};
 use crate::reason::Reason;
@@ -29,7 +28,7 @@ const SHARED_BYTES_MAX: usize = 2 * 1024;
 
 /// A stream, after its request's head was read.
 pub(super) struct Stream {
-    session: HttpSession,
+    stream: ClientStream,
     facts: Arc<ConnectionFacts>,
     /// The received part of the request's body that was not taken.
     unread: Bytes,
@@ -40,8 +39,8 @@ pub(super) struct Stream {
 
 impl Stream {
     /// A stream of which only the head was read.
-    pub(super) const fn new(session: HttpSession, facts: Arc<ConnectionFacts>) -> Self {
-        Self { session, facts, unread: Bytes::new(), writer: None, alarm: Alarm::new() }
+    pub(super) const fn new(stream: ClientStream, facts: Arc<ConnectionFacts>) -> Self {
+        Self { stream, facts, unread: Bytes::new(), writer: None, alarm: Alarm::new() }
     }
 
     fn send_head(&mut self, status: u16, headers: HeaderMap, bodiless: bool) -> Result<(), Reason> {
@@ -49,9 +48,9 @@ impl Stream {
         parts.status = StatusCode::from_u16(status).map_err(|_| Reason::UpstreamBroken)?;
         parts.headers = headers;
         let head = Box::new(ResponseHeader::from(parts));
-        self.session.write_response_header(head, bodiless).map_err(|_| Reason::ClientGone)?;
+        self.stream.send_head(head, bodiless).map_err(|_| Reason::ClientGone)?;
         if !bodiless {
-            self.writer = self.session.take_response_body_writer();
+            self.writer = self.stream.take_writer();
         }
         Ok(())
     }
@@ -79,7 +78,7 @@ impl Downstream for Stream {
 
     fn poll_read_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         while self.unread.is_empty() {
-            match ready!(self.session.poll_read_body_bytes(cx)) {
+            match ready!(self.stream.poll_piece(cx)) {
                 // Frames may be empty.
                 Some(Ok(bytes)) => self.unread = bytes,
                 Some(Err(error)) => return Poll::Ready(Err(failed(error))),
@@ -99,7 +98,7 @@ impl Downstream for Stream {
     fn poll_gone(&mut self, _: bool, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.writer {
             Some(writer) => writer.poll_reset(cx).map(|_| ()),
-            None => Pin::new(&mut self.session.idle()).poll(cx).map(|_| ()),
+            None => self.stream.poll_gone(cx).map(|_| ()),
         }
     }
 

@@ -3,6 +3,8 @@
 
 use std::io::Write as _;
 
+use http::header::DATE;
+
 use super::request::RequestHead;
 use super::response::Response;
 use crate::http::body::Framing;
@@ -79,7 +81,7 @@ pub(super) fn response(
     if matches!(options.body.framing, Framing::Chunked | Framing::UntilClose) {
         line(b"Transfer-Encoding", b"chunked", out);
     }
-    if !dated {
+    if !dated && !edits.lasting().any(|(name, _)| *name == DATE) {
         line(b"Date", options.date.as_bytes(), out);
     }
     if options.closes {
@@ -126,7 +128,9 @@ pub(super) fn reply(rendered: &Rendered, closes: bool, date: &str, out: &mut Vec
     for (name, value) in &rendered.headers {
         line(name.as_str().as_bytes(), value.as_bytes(), out);
     }
-    line(b"Date", date.as_bytes(), out);
+    if !rendered.headers.iter().any(|(name, _)| *name == DATE) {
+        line(b"Date", date.as_bytes(), out);
+    }
     if closes {
         line(b"Connection", b"close", out);
     }

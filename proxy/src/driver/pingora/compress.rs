@@ -7,7 +7,7 @@ use pingora::Result;
 use pingora::http::ResponseHeader;
 use pingora::proxy::Session;
 
-use super::session::is_before_http11;
+use super::session::{is_before_http11, is_http2};
 use crate::clock;
 use crate::http::body::length;
 use crate::http::compression::Response;
@@ -47,7 +47,7 @@ pub(super) fn begin(
 /// If there are more headers than Pingora's map can hold.
 fn frame(session: &mut Session, response: &mut ResponseHeader) -> Result<()> {
     response.remove_header(&CONTENT_LENGTH);
-    if session.is_http2() {
+    if is_http2(session) {
         return Ok(());
     }
     if is_before_http11(session) {

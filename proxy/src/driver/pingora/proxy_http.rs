@@ -29,7 +29,8 @@ use super::head::{FramedResponse, Parsed, detach, edit_request, edit_response, f
 use super::http2;
 use super::peer::{ConnectionNeeds, peer};
 use super::session::{
-    discard_body, facts, has_begun, is_before_http11, refuses, set_deadlines, unless_gone, write_reply,
+    discard_body, facts, has_begun, is_before_http11, is_http2, keep_dates, refuses, set_deadlines, unless_gone,
+    write_reply,
 };
 use crate::clock;
 use crate::connection::response_deadline::ResponseDeadline;
@@ -60,7 +61,7 @@ impl PingoraDriver {
     /// The client gets a whole response. From now on the rest of an HTTP/1.1 request body is only read so that the
     /// connection can be closed.
     fn discard_rest(&self, session: &mut Session, ctx: &mut RequestContext) {
-        if !session.is_http2() && !session.was_upgraded() && !session.is_body_done() {
+        if !is_http2(session) && !session.was_upgraded() && !session.is_body_done() {
             ctx.discards_body = true;
             session.set_read_timeout(Some(self.shared.options.client.body_discard));
         }
@@ -152,7 +153,7 @@ impl ProxyHttp for PingoraDriver {
             unless_gone(session, sleep(pause)).await.map_err(|reason| stop(ctx, reason))?;
         }
         // Over HTTP/2, nothing else ends the wait for a client that has stopped sending.
-        let uploads = !session.is_http2() && !session.is_body_empty();
+        let uploads = !is_http2(session) && !session.is_body_empty();
         let head = Parsed::new(session.req_header());
         let limits = &self.shared.options.upstream;
         let host = head.authority().and_then(request_host).unwrap_or_default();
@@ -255,7 +256,7 @@ impl ProxyHttp for PingoraDriver {
     ) -> Result<()> {
         ctx.response_seen = true;
         let to_head = session.req_header().method == Method::HEAD;
-        let framed = frame_response(response, to_head, session.is_http2());
+        let framed = frame_response(response, to_head, is_http2(session));
         let FramedResponse { is_chunked, is_stray } = framed.map_err(|_| stop(ctx, Reason::UpstreamBroken))?;
         let status = response.status;
         if status == StatusCode::SWITCHING_PROTOCOLS {
@@ -298,7 +299,7 @@ impl ProxyHttp for PingoraDriver {
             response.remove_header(&TRANSFER_ENCODING);
             session.set_keepalive(None);
         }
-        if session.is_http2() {
+        if is_http2(session) {
             detach(response)?;
         }
         let connection = response.headers.get_all(CONNECTION).iter().map(HeaderValue::as_bytes);
@@ -310,6 +311,7 @@ impl ProxyHttp for PingoraDriver {
         let over_http2 = ctx.is_over_http2();
         ctx.gzip = compress::begin(session, response, ctx.forwarding()?, over_http2, &mut edits)?;
         edit_response(edits, response)?;
+        keep_dates(session, response)?;
         if is_bodiless {
             self.discard_rest(session, ctx);
         }
@@ -331,7 +333,7 @@ impl ProxyHttp for PingoraDriver {
             let compressed = compress::piece(gzip, body, is_last);
             compressed.map_err(|Broken| stop(ctx, Reason::Internal))?;
         }
-        if session.is_http2() {
+        if is_http2(session) {
             let given = ctx.rates.given(body, self.shared.rates(), clock::now());
             given.map_err(|TooSlow| stop(ctx, Reason::ClientGone))?;
         }
@@ -350,7 +352,7 @@ impl ProxyHttp for PingoraDriver {
         ctx: &mut RequestContext,
     ) -> Result<Option<Bytes>> {
         // To a client of HTTP/1 they are not sent in any case, and its body is complete.
-        if refuses(session, trailers) && session.is_http2() {
+        if refuses(session, trailers).await && is_http2(session) {
             return Err(stop(ctx, Reason::UpstreamBroken));
         }
         let Some(gzip) = &mut ctx.gzip else { return Ok(None) };
@@ -410,7 +412,7 @@ impl ProxyHttp for PingoraDriver {
         };
         // Pingora closes the connection after every failure of a request that it sent to an endpoint itself, and the
         // answer has to announce it. After the others it can stay open, unless the request is not read to its end.
-        let may_go_on = ctx.is_over_http2() && !session.is_http2() && session.is_body_done();
+        let may_go_on = ctx.is_over_http2() && !is_http2(session) && session.is_body_done();
         if !may_go_on || facts(session).is_none_or(|facts| facts.is_ending()) {
             session.set_keepalive(None);
         }
@@ -418,7 +420,7 @@ impl ProxyHttp for PingoraDriver {
         let given = write_reply(session, exchange, reply, payer).await.is_ok();
         discard_body(session).await;
         let goes_on = given && session.get_keepalive().is_some();
-        ctx.refused = !session.is_http2() && !goes_on;
+        ctx.refused = !is_http2(session) && !goes_on;
         FailToProxy { error_code: status, can_reuse_downstream: goes_on }
     }
 

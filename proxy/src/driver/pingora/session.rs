@@ -6,8 +6,8 @@ use std::task::Poll;
 
 use futures::future::{Either, select};
 use futures::poll;
-use http::header::EXPECT;
-use http::{HeaderMap, StatusCode, Version};
+use http::header::{DATE, EXPECT};
+use http::{HeaderMap, HeaderValue, StatusCode, Version};
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 use pingora::proxy::Session;
@@ -16,12 +16,19 @@ use pingora::{Error, ErrorType, Result, RetryType};
 use super::fault;
 use super::head::{Parsed, is_too_large};
 use crate::connection::ConnectionFacts;
+use crate::connection::kept_dates::KEPT_DATE;
 use crate::reason::Reason;
 use crate::request::exchange::Exchange;
 use crate::request::local_reply::LocalReply;
 use crate::request::respond::Rendered;
 use crate::shared::Shared;
 use crate::upstream::retry::FailureStage;
+
+/// Returns `true` for a stream of HTTP/2: Pingora's proxy knows a [`ClientStream`](crate::driver::client_stream) as a
+/// session of another kind, and there are no others.
+pub(super) fn is_http2(session: &Session) -> bool {
+    session.as_ref().is_custom()
+}
 
 /// Returns `true` for an HTTP/1.0 client, which supports neither transfer codings nor interim responses.
 pub(super) fn is_before_http11(session: &Session) -> bool {
@@ -30,7 +37,7 @@ pub(super) fn is_before_http11(session: &Session) -> bool {
 
 /// Returns `true` if an HTTP/1.1 client may wait for `100 Continue` with its body (RFC 9110 section 10.1.1).
 fn expects(session: &Session) -> bool {
-    session.req_header().headers.contains_key(EXPECT) && !session.is_http2() && !is_before_http11(session)
+    session.req_header().headers.contains_key(EXPECT) && !is_http2(session) && !is_before_http11(session)
 }
 
 /// Sends `100 Continue` to a client that may wait for it.
@@ -55,10 +62,10 @@ pub(super) async fn unless_gone<T>(session: &mut Session, work: impl Future<Outp
     let is_whole = session.is_body_empty() || session.is_body_done();
     let work = pin!(work);
     match session.as_mut() {
-        ServerSession::H2(stream) => first(work, pin!(stream.idle())).await,
+        ServerSession::Custom(stream) => first(work, pin!(stream.read_body_or_idle(true))).await,
         // Bytes of the next request wait in the connection.
         ServerSession::H1(connection) if is_whole => first(work, pin!(connection.read_body_or_idle(true))).await,
-        ServerSession::H1(_) | ServerSession::Subrequest(_) | ServerSession::Custom(_) => Ok(work.await),
+        ServerSession::H1(_) | ServerSession::Subrequest(_) | ServerSession::H2(_) => Ok(work.await),
     }
 }
 
@@ -86,17 +93,37 @@ pub(super) fn set_deadlines(session: &mut Session, shared: &Shared) {
 
 /// Resets the stream of a response whose trailers exceed the limit of a head, and returns `true`. HTTP/1 clients get no
 /// trailers, so nothing is missing.
-pub(super) fn refuses(session: &mut Session, trailers: &mut HeaderMap) -> bool {
+pub(super) async fn refuses(session: &mut Session, trailers: &mut HeaderMap) -> bool {
     if !is_too_large(trailers) {
         return false;
     }
-    match session.as_mut() {
-        ServerSession::H2(stream) => stream.shutdown(),
-        ServerSession::H1(_) | ServerSession::Subrequest(_) | ServerSession::Custom(_) => {}
+    if is_http2(session) {
+        session.as_mut().shutdown().await;
     }
     // Pingora goes on after an error of its filter of trailers, and would send them.
     trailers.clear();
     true
+}
+
+/// Lets the dates of a final response pass: in HTTP/1, Pingora would replace them (see
+/// [`kept_dates`](crate::connection::kept_dates)).
+///
+/// # Errors
+/// If there are more headers than Pingora's map can hold.
+pub(super) fn keep_dates(session: &Session, head: &mut ResponseHeader) -> Result<()> {
+    if is_http2(session) || !head.headers.contains_key(DATE) {
+        return Ok(());
+    }
+    let Some(facts) = facts(session) else { return Ok(()) };
+    // One of the endpoint's own would become a second date.
+    head.remove_header(KEPT_DATE);
+    let dates: Vec<HeaderValue> = head.headers.get_all(DATE).iter().cloned().collect();
+    head.remove_header(&DATE);
+    for date in dates {
+        head.append_header(KEPT_DATE, date)?;
+    }
+    facts.keeps_dates();
+    Ok(())
 }
 
 /// Returns `true` if the head of a final response was sent to the client.
@@ -148,12 +175,13 @@ async fn write(session: &mut Session, exchange: &Exchange, reply: &LocalReply) -
     for (name, value) in headers {
         head.append_header(name, value)?;
     }
+    keep_dates(session, &mut head)?;
     if body.is_empty() {
         // Over HTTP/2 the head must end the stream, or gRPC clients wait for trailers. Pingora's own call leaves the
         // stream open.
         return match session.as_mut() {
-            ServerSession::H2(stream) => stream.write_response_header(Box::new(head), true),
-            ServerSession::H1(_) | ServerSession::Subrequest(_) | ServerSession::Custom(_) => {
+            ServerSession::Custom(stream) => stream.write_response_header(Box::new(head), true).await,
+            ServerSession::H1(_) | ServerSession::Subrequest(_) | ServerSession::H2(_) => {
                 session.write_response_header(Box::new(head), true).await
             }
         };
@@ -166,7 +194,7 @@ async fn write(session: &mut Session, exchange: &Exchange, reply: &LocalReply) -
 /// whose request failed or was answered early; with unread bytes that resets it, and the reset may overtake the answer
 /// (RFC 9112 section 9.6).
 pub(super) async fn discard_body(session: &mut Session) {
-    if !session.is_http2() && !session.is_body_done() && session.finish_body().await.is_ok() {
+    if !is_http2(session) && !session.is_body_done() && session.finish_body().await.is_ok() {
         // After a timeout the connection is closed as well.
         drop(session.drain_request_body().await);
     }

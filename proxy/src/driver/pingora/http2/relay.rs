@@ -22,6 +22,7 @@ use crate::driver::pingora::context::RequestContext;
 use crate::driver::pingora::failed::stop;
 use crate::driver::pingora::fault;
 use crate::driver::pingora::proxy_http::PingoraDriver;
+use crate::driver::pingora::session::is_http2;
 use crate::http::response::ends_with_head;
 use crate::reason::Reason;
 use crate::upstream::http2::StreamSlot;
@@ -67,12 +68,8 @@ async fn client(session: &mut Session, expected: Expected) -> Result<Option<Byte
     match expected {
         Expected::Piece => session.downstream_session.read_body_or_idle(false).await,
         Expected::End => session.downstream_session.read_body_or_idle(true).await,
-        Expected::Closing => match session.downstream_session.watch_h2_stream_close() {
-            Some(closed) => {
-                closed.await.and_then(|_| Error::e_explain(ErrorType::H2Error, "the client reset the stream"))
-            }
-            None => pending().await,
-        },
+        Expected::Closing if is_http2(session) => session.downstream_session.read_body_or_idle(true).await,
+        Expected::Closing => pending().await,
     }
 }
 
