@@ -49,6 +49,13 @@ pub fn filtered_share(protocol: AppProtocol) -> Route {
     route
 }
 
+/// A route with a limit on bodies.
+pub fn limited(protocol: AppProtocol) -> Route {
+    let mut route = route("web", protocol);
+    route.settings = Arc::new(Settings { body_bytes_max: Some(1000), ..Settings::default() });
+    route
+}
+
 /// A route that retries some statuses.
 pub fn retried(protocol: AppProtocol) -> Route {
     let mut route = route("web", protocol);

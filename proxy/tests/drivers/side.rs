@@ -20,7 +20,7 @@ use super::case::Case;
 use super::http2;
 use super::message::{Kind, Message};
 use super::recorder::{PAUSE, Recorder};
-use super::routes::{cross_origin, cross_origin_puts, edits, filtered_share, retried};
+use super::routes::{cross_origin, cross_origin_puts, edits, filtered_share, limited, retried};
 use super::secure::{Stream, over_tls};
 use crate::bed::{Bed, Model, closed_port, route};
 
@@ -96,9 +96,6 @@ fn model(endpoint: SocketAddr, protocol: AppProtocol) -> Model {
         ]
         .into();
     });
-    let limited = edited("web", &|route| {
-        route.settings = Arc::new(Settings { body_bytes_max: Some(1000), ..Settings::default() });
-    });
     let every = |edits| ResponseEdits { scope: ResponseScope::Every, ..ResponseEdits::proxied(edits) };
     let ready = edited("web", &|route| {
         route.filters = [Filter::ResponseHeaders(every(edits(&[("x-set", "3")], &[("x-more", "4")], &[])))].into();
@@ -132,7 +129,7 @@ fn model(endpoint: SocketAddr, protocol: AppProtocol) -> Model {
         .route("z.test", compressed)
         .route("a.test", route("web"))
         .route("b.test", rewriting)
-        .route("l.test", limited)
+        .route("l.test", limited(protocol))
         .route("g.test", guarded)
         .route("m.test", ready)
         .route("s.test", shares)
