@@ -10,22 +10,37 @@ pub(crate) struct Cause {
     pub(crate) message: String,
 }
 
-/// Collects the errors of an object, in the words of the real server.
+/// The size of the texts of an object's errors from which on no more are collected. An error may show a whole list, and
+/// each element of the list may have one.
+const TEXTS_MAX_BYTES: usize = 1 << 20;
+
+/// Collects the errors of an object, in the words of the real server. The second field is the size of their texts.
 #[derive(Debug, Default)]
-pub(crate) struct Causes(pub(crate) Vec<Cause>);
+pub(crate) struct Causes(pub(crate) Vec<Cause>, usize);
 
 impl Causes {
-    fn push(&mut self, reason: &'static str, field: impl Into<String>, message: String) {
-        self.0.push(Cause { reason, field: field.into(), message });
+    /// Adds an error, unless there are too many already.
+    pub(crate) fn push(&mut self, reason: &'static str, field: impl Into<String>, message: impl FnOnce() -> String) {
+        if self.is_full() {
+            return;
+        }
+        let cause = Cause { reason, field: field.into(), message: message() };
+        self.1 += cause.field.len() + cause.message.len();
+        self.0.push(cause);
+    }
+
+    /// Whether no more errors are collected.
+    pub(crate) fn is_full(&self) -> bool {
+        self.1 >= TEXTS_MAX_BYTES
     }
 
     pub(crate) fn required(&mut self, field: impl Into<String>, detail: &str) {
-        let message = if detail.is_empty() { "Required value".to_owned() } else { format!("Required value: {detail}") };
-        self.push("FieldValueRequired", field, message);
+        let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+        self.push("FieldValueRequired", field, || format!("Required value{detail}"));
     }
 
     pub(crate) fn invalid(&mut self, field: impl Into<String>, value: &Value, detail: &str) {
-        self.push("FieldValueInvalid", field, format!("Invalid value: {value}: {detail}"));
+        self.push("FieldValueInvalid", field, || format!("Invalid value: {value}: {detail}"));
     }
 
     /// One cause for each complaint about a value.
@@ -38,39 +53,41 @@ impl Causes {
     }
 
     pub(crate) fn forbidden(&mut self, field: impl Into<String>, detail: &str) {
-        self.push("FieldValueForbidden", field, format!("Forbidden: {detail}"));
+        self.push("FieldValueForbidden", field, || format!("Forbidden: {detail}"));
     }
 
     pub(crate) fn too_long(&mut self, field: impl Into<String>, detail: &str) {
-        self.push("FieldValueTooLong", field, format!("Too long: {detail}"));
+        self.push("FieldValueTooLong", field, || format!("Too long: {detail}"));
     }
 
     pub(crate) fn not_found(&mut self, field: impl Into<String>, value: &Value) {
-        self.push("FieldValueNotFound", field, format!("Not found: {value}"));
+        self.push("FieldValueNotFound", field, || format!("Not found: {value}"));
     }
 
     pub(crate) fn too_many(&mut self, field: impl Into<String>, count: usize, max: usize) {
-        self.push("FieldValueTooMany", field, format!("Too many: {count}: must have at most {max} items"));
+        self.push("FieldValueTooMany", field, || format!("Too many: {count}: must have at most {max} items"));
     }
 
     pub(crate) fn duplicate(&mut self, field: impl Into<String>, value: &Value) {
-        self.push("FieldValueDuplicate", field, format!("Duplicate value: {value}"));
+        self.push("FieldValueDuplicate", field, || format!("Duplicate value: {value}"));
     }
 
     /// A value that the real server shows in a form of its own.
     pub(crate) fn unsupported_shown(&mut self, field: impl Into<String>, shown: &str, supported: &str) {
-        let message = format!("Unsupported value: {shown}: supported values: {supported}");
-        self.push("FieldValueNotSupported", field, message);
+        self.push("FieldValueNotSupported", field, || {
+            format!("Unsupported value: {shown}: supported values: {supported}")
+        });
     }
 
     /// A duplicate that the real server shows in a form of its own.
     pub(crate) fn duplicate_shown(&mut self, field: impl Into<String>, shown: &str) {
-        self.push("FieldValueDuplicate", field, format!("Duplicate value: {shown}"));
+        self.push("FieldValueDuplicate", field, || format!("Duplicate value: {shown}"));
     }
 
     pub(crate) fn unsupported(&mut self, field: impl Into<String>, value: &Value, supported: &[&str]) {
-        let supported: Vec<String> = supported.iter().map(|one| format!("\"{one}\"")).collect();
-        let message = format!("Unsupported value: {value}: supported values: {}", supported.join(", "));
-        self.push("FieldValueNotSupported", field, message);
+        self.push("FieldValueNotSupported", field, || {
+            let supported: Vec<String> = supported.iter().map(|one| format!("\"{one}\"")).collect();
+            format!("Unsupported value: {value}: supported values: {}", supported.join(", "))
+        });
     }
 }

@@ -1,5 +1,7 @@
 //! Errors, in the form of the API's `Status` object.
 
+use std::collections::HashSet;
+
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
@@ -206,12 +208,9 @@ impl Failure {
 
     fn invalid_named(qualified: &str, group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
         // Equal texts of several causes appear once in a message.
-        let mut texts: Vec<String> = Vec::new();
-        for text in causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)) {
-            if !texts.contains(&text) {
-                texts.push(text);
-            }
-        }
+        let mut seen = HashSet::with_capacity(causes.len());
+        let once = causes.iter().filter(|cause| seen.insert((&cause.field, &cause.message)));
+        let texts: Vec<String> = once.map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
         let list = if texts.len() == 1 { texts.concat() } else { format!("[{}]", texts.join(", ")) };
         let message = format!("{qualified} \"{name}\" is invalid: {list}");
         let mut failure = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);

@@ -9,6 +9,23 @@ use serde_json::Value;
 /// The maximum number of fields that are reported for one text.
 const TWICE_MAX: usize = 64;
 
+/// The size of paths from which on no more are collected. One of them may be as long as a whole text.
+const PATHS_MAX_BYTES: usize = 1 << 20;
+
+/// Paths to report. The second field is their size.
+#[derive(Debug, Default)]
+pub(crate) struct Paths(pub(crate) Vec<String>, usize);
+
+impl Paths {
+    /// Adds a path, unless there are too many already.
+    pub(crate) fn push(&mut self, path: &str) {
+        if self.1 < PATHS_MAX_BYTES {
+            self.1 += path.len();
+            self.0.push(path.to_owned());
+        }
+    }
+}
+
 /// The paths of fields that one object of a text has twice, such as `spec.ports[0].port`. A text that is no JSON has
 /// none.
 pub(crate) fn twice(text: &[u8]) -> Vec<String> {

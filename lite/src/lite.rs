@@ -78,7 +78,7 @@ impl Lite {
     /// Waits until every earlier write is durable.
     pub(crate) async fn durable(&self) -> Result<(), Failure> {
         let Some(writer) = &self.inner.writer else { return Ok(()) };
-        let Some(version) = self.inner.store.read().journaled() else { return Ok(()) };
+        let Some(version) = self.store().look(|state| state.journaled()).await else { return Ok(()) };
         let undone = |why| Failure::internal(format!("the change is made, but could not be written to disk: {why}"));
         writer.durable(version).await.map_err(undone)
     }
@@ -145,7 +145,10 @@ fn create_namespace(store: &Store, name: &str, moment: Moment) {
     let key = Key { namespace: String::new(), name: name.to_owned() };
     let made = store.write(|state| {
         let there = state.get(&target.kind, &key).is_some();
-        there || write::create(state, &target, namespace, &options).is_ok()
+        there
+            || write::create(state, &target, namespace, &options)
+                .map(|checked| write::commit(state, checked, &options.moment))
+                .is_ok()
     });
     if !made {
         tracing::error!(namespace = name, "a built-in namespace could not be made");

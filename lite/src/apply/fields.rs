@@ -55,12 +55,19 @@ impl Fields {
 
     pub(crate) fn union(&self, other: &Self) -> Self {
         let mut all = self.clone();
-        all.here |= other.here;
-        for (step, fields) in &other.below {
-            let mine = all.below.entry(step.clone()).or_default();
-            *mine = mine.union(fields);
-        }
+        all.extend(other);
         all
+    }
+
+    /// Adds the fields of another set. Its work grows with that one alone.
+    pub(crate) fn extend(&mut self, other: &Self) {
+        self.here |= other.here;
+        for (step, fields) in &other.below {
+            match self.below.get_mut(step) {
+                Some(mine) => mine.extend(fields),
+                None => drop(self.below.insert(step.clone(), fields.clone())),
+            }
+        }
     }
 
     /// The paths that are in this set and not in the other.

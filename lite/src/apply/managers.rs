@@ -132,9 +132,9 @@ pub(crate) fn cap(managers: &mut Managers) {
         {
             managers.insert(bucket.clone(), owned);
         }
-        if let (Some(owned), Some(all)) = (managers.remove(&manager), managers.get(&bucket)) {
-            let fields = all.fields.union(&owned.fields);
-            managers.insert(bucket, Owned { fields, ..owned });
+        if let (Some(owned), Some(all)) = (managers.remove(&manager), managers.get_mut(&bucket)) {
+            all.fields.extend(&owned.fields);
+            (all.api_version, all.time) = (owned.api_version, owned.time);
             surplus -= 1;
         }
     }

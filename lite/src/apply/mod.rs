@@ -218,7 +218,8 @@ fn prune(node: Node<'_>, merged: &Value, last: &Fields, managers: &Managers) -> 
     let last = whole(last);
     let pruned = remove(node, merged, &last);
     let all = whole(&fields_of(node, merged));
-    let managed = managers.values().fold(Fields::default(), |all, owned| all.union(&owned.fields));
+    let mut managed = Fields::default();
+    managers.values().for_each(|owned| managed.extend(&owned.fields));
     let kept = whole(&fields_of(node, &pruned)).union(&whole(&managed));
     let pruned = remove(node, merged, &all.without(&kept));
     // Fields that were removed along with their parent and had other owners come back.

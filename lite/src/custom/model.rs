@@ -1,7 +1,7 @@
 //! The types of structural schemas and of their rules. `schema` reads schemas and checks objects by them, and `cel`
 //! reads and evaluates the rules.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use cel::Program;
@@ -75,11 +75,18 @@ pub(super) struct Checks {
     pub(super) maximum: Option<Bound>,
     pub(super) multiple_of: Option<f64>,
     pub(super) required: Vec<String>,
-    pub(super) values: Option<Vec<Value>>,
+    pub(super) values: Option<Values>,
     pub(super) all: Vec<Schema>,
     pub(super) any: Vec<Schema>,
     pub(super) one: Vec<Schema>,
     pub(super) not: Option<Box<Schema>>,
+}
+
+/// The values of an enumeration, in their order and to look one up.
+#[derive(Debug)]
+pub(super) struct Values {
+    pub(super) list: Vec<Value>,
+    pub(super) set: HashSet<Value>,
 }
 
 /// How many there may be.

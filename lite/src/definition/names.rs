@@ -83,10 +83,11 @@ pub(crate) fn judge(wanted: &Names, had: &Names, used: &Used) -> (Names, Value) 
             had.clone_from(wanted);
         }
     }
+    let had_short: BTreeSet<&String> = had.short.iter().collect();
     let clashes: Vec<String> = wanted
         .short
         .iter()
-        .filter(|short| !had.short.contains(short) && used.resources.contains(*short))
+        .filter(|short| !had_short.contains(short) && used.resources.contains(*short))
         .map(in_use)
         .collect();
     if clashes.is_empty() {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::format::{Format, Misread};
 use super::schema::{Retain, Shape, Width, types};
-use crate::json::go_name;
+use crate::json::{Paths, go_name};
 
 /// The differences of an object from the table.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -18,10 +18,10 @@ pub(crate) struct Misfits {
 
 /// Compares an object with its type. A null fits everywhere: it means absent.
 pub(crate) fn misfits(of: &'static str, object: &Value) -> Misfits {
-    let mut search =
-        Search { of, path: String::new(), go_path: String::new(), unknown: Vec::new(), first: None, end: None };
+    let (path, go_path, unknown) = (String::new(), String::new(), Paths::default());
+    let mut search = Search { of, path, go_path, unknown, first: None, end: None };
     search.look(&Shape::Named(of, Retain::All), object);
-    Misfits { unknown: search.unknown, mistyped: search.end.or(search.first) }
+    Misfits { unknown: search.unknown.0, mistyped: search.end.or(search.first) }
 }
 
 /// A place in an object, and the faults found on the way there.
@@ -31,7 +31,7 @@ struct Search {
     path: String,
     /// The path as a Go decoder knows it: without places in lists, and with the types that Go embeds.
     go_path: String,
-    unknown: Vec<String>,
+    unknown: Paths,
     /// The first wrong type. The decoder goes on after it,
     first: Option<String>,
     /// but a type that reads itself ends it.
@@ -85,7 +85,7 @@ impl Search {
             push(&mut self.go_path, key);
             match fields.get(key.as_str()) {
                 Some(shape) => self.look(shape, below),
-                None => self.unknown.push(self.path.clone()),
+                None => self.unknown.push(&self.path),
             }
             self.path.truncate(length);
             self.go_path.truncate(go_length);

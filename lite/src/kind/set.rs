@@ -1,5 +1,6 @@
 //! All kinds that are served at one moment.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
 use super::{BUILT_IN, KindId};
@@ -78,7 +79,8 @@ impl Kinds {
 
     /// Every kind once, whatever the number of its versions.
     pub(crate) fn places(&self) -> impl Iterator<Item = &KindId> {
-        self.0.iter().enumerate().filter(|(nth, kind)| !self.0[..*nth].contains(kind)).map(|(_, kind)| kind)
+        let mut seen = BTreeSet::new();
+        self.0.iter().filter(move |kind| seen.insert(kind.place()))
     }
 
     /// The kinds of one group and version.
@@ -88,14 +90,9 @@ impl Kinds {
 
     /// The groups and versions served, each once, in the order of the kinds.
     pub(crate) fn group_versions(&self) -> Vec<(&str, &str)> {
-        let mut found = Vec::new();
-        for description in self.iter().map(KindId::description) {
-            let pair = (&*description.group, &*description.version);
-            if !found.contains(&pair) {
-                found.push(pair);
-            }
-        }
-        found
+        let mut seen = BTreeSet::new();
+        let all = self.iter().map(KindId::description);
+        all.map(|kind| (&*kind.group, &*kind.version)).filter(|pair| seen.insert(*pair)).collect()
     }
 }
 

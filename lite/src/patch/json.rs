@@ -15,6 +15,9 @@ const MOVES_MAX: usize = 1_000;
 const COPIES_MAX: usize = 100;
 /// The maximum nesting of values after any operation. A request body can have 127 levels.
 const DEPTH_MAX: usize = 256;
+/// The maximum work of one patch: list elements that its operations move up or down, and values within what they move
+/// or copy.
+const WORK_MAX: usize = 20_000_000;
 /// The maximum size of an object after any copy, as JSON.
 const SIZE_MAX_BYTES: usize = 3 * 1024 * 1024;
 
@@ -80,10 +83,16 @@ pub(super) fn apply(patch: &json_patch::Patch, mut object: Value) -> Result<Valu
             return Err(Failure::too_much(format!("a JSON patch may {what} at most {max} times, got {count}")));
         }
     }
+    let mut work = Work { left: WORK_MAX };
     for operation in operations {
         let operation = as_in_kubernetes(operation, &object);
-        if !fits(&object, &operation) {
+        if !work.fits(&object, &operation) {
             return Err(Failure::too_much(format!("a JSON patch may not nest values deeper than {DEPTH_MAX}")));
+        }
+        work.shift(&object, &operation);
+        if work.left == 0 {
+            let why = "the operations of a JSON patch may not move more than 20,000,000 elements of lists and values";
+            return Err(Failure::too_much(why));
         }
         json_patch::patch(&mut object, std::slice::from_ref(&*operation))
             .map_err(|why| Failure::unprocessable(format!("{REJECTED}: {why}")))?;
@@ -106,25 +115,54 @@ fn as_in_kubernetes<'a>(operation: &'a PatchOperation, object: &Value) -> Cow<'a
     Cow::Borrowed(operation)
 }
 
-/// Returns `true` if no value is nested too deep after an operation: only an inserted value can be.
-fn fits(object: &Value, operation: &PatchOperation) -> bool {
-    let (path, value) = match operation {
-        PatchOperation::Add(add) => (&add.path, Some(&add.value)),
-        PatchOperation::Replace(replace) => (&replace.path, Some(&replace.value)),
-        PatchOperation::Move(it) => (&it.path, object.pointer(it.from.as_str())),
-        PatchOperation::Copy(it) => (&it.path, object.pointer(it.from.as_str())),
-        PatchOperation::Remove(_) | PatchOperation::Test(_) => return true,
-    };
-    let above = path.as_str().matches('/').count();
-    value.is_none_or(|value| above <= DEPTH_MAX && is_shallow(value, DEPTH_MAX - above))
+/// The work that a patch may still take.
+struct Work {
+    left: usize,
 }
 
-/// Returns `true` if values are nested at most this deep.
-fn is_shallow(value: &Value, depth: usize) -> bool {
-    match value {
-        Value::Object(map) => depth > 0 && map.values().all(|below| is_shallow(below, depth - 1)),
-        Value::Array(list) => depth > 0 && list.iter().all(|below| is_shallow(below, depth - 1)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+impl Work {
+    fn take(&mut self, steps: usize) {
+        self.left = self.left.saturating_sub(steps);
+    }
+
+    /// Returns `true` if no value is nested too deep after an operation: only an inserted value can be.
+    fn fits(&mut self, object: &Value, operation: &PatchOperation) -> bool {
+        let (path, value) = match operation {
+            PatchOperation::Add(add) => (&add.path, Some(&add.value)),
+            PatchOperation::Replace(replace) => (&replace.path, Some(&replace.value)),
+            PatchOperation::Move(it) => (&it.path, object.pointer(it.from.as_str())),
+            PatchOperation::Copy(it) => (&it.path, object.pointer(it.from.as_str())),
+            PatchOperation::Remove(_) | PatchOperation::Test(_) => return true,
+        };
+        let above = path.as_str().matches('/').count();
+        value.is_none_or(|value| above <= DEPTH_MAX && self.is_shallow(value, DEPTH_MAX - above))
+    }
+
+    /// Returns `true` if values are nested at most this deep. Does not go on once there is no work left.
+    fn is_shallow(&mut self, value: &Value, depth: usize) -> bool {
+        self.take(1);
+        match value {
+            _ if self.left == 0 => true,
+            Value::Object(map) => depth > 0 && map.values().all(|below| self.is_shallow(below, depth - 1)),
+            Value::Array(list) => depth > 0 && list.iter().all(|below| self.is_shallow(below, depth - 1)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+        }
+    }
+
+    /// Counts the elements that come after one that is inserted into a list or removed from it.
+    fn shift(&mut self, object: &Value, operation: &PatchOperation) {
+        let (from, to) = match operation {
+            PatchOperation::Add(it) => (None, Some(&it.path)),
+            PatchOperation::Copy(it) => (None, Some(&it.path)),
+            PatchOperation::Move(it) => (Some(&it.from), Some(&it.path)),
+            PatchOperation::Remove(it) => (Some(&it.path), None),
+            PatchOperation::Replace(_) | PatchOperation::Test(_) => (None, None),
+        };
+        for path in from.into_iter().chain(to) {
+            let Some((list, place)) = path.as_str().rsplit_once('/') else { continue };
+            let Some(list) = object.pointer(list).and_then(Value::as_array) else { continue };
+            self.take(place.parse().map_or(0, |nth| list.len().saturating_sub(nth)));
+        }
     }
 }
 
@@ -155,6 +193,25 @@ mod tests {
         let grow = [json!({"op": "copy", "from": "", "path": "/a"}), json!({"op": "copy", "from": "", "path": "/b"})];
         let patch = serde_json::from_value(Value::Array(grow.into_iter().cycle().take(40).collect())).unwrap();
         let refused = apply(&patch, json!({"t": "x".repeat(100)})).unwrap_err();
+        assert_eq!(refused.code.as_u16(), 413);
+    }
+
+    #[test]
+    fn work_has_a_limit() {
+        let list = json!({"list": vec![0; 10_000]});
+        let patch = |operation: Value, times| {
+            serde_json::from_value::<json_patch::Patch>(Value::Array(vec![operation; times])).unwrap()
+        };
+        let code = |patch| apply(&patch, list.clone()).map(drop).map_err(|failure| failure.code.as_u16());
+        assert_eq!(code(patch(json!({"op": "add", "path": "/list/-", "value": 1}), 10_000)), Ok(()));
+        assert_eq!(code(patch(json!({"op": "add", "path": "/list/0", "value": 1}), 1_000)), Ok(()));
+        assert_eq!(code(patch(json!({"op": "add", "path": "/list/0", "value": 1}), 10_000)), Err(413));
+        assert_eq!(code(patch(json!({"op": "remove", "path": "/list/0"}), 10_000)), Err(413));
+        let there = json!({"op": "move", "from": "/list", "path": "/other"});
+        let back = json!({"op": "move", "from": "/other", "path": "/list"});
+        let moves = Value::Array([there, back].into_iter().cycle().take(1_000).collect());
+        let wide = json!({"list": vec![0; 30_000]});
+        let refused = apply(&serde_json::from_value(moves).unwrap(), wide).unwrap_err();
         assert_eq!(refused.code.as_u16(), 413);
     }
 

@@ -1,6 +1,8 @@
 //! The strategic merge: like a merge patch, but lists are joined by the keys of the table of fields, with directives
 //! (`$patch`, `$retainKeys`, `$deleteFromPrimitiveList/…`, `$setElementOrder/…`) for everything else.
 
+use std::collections::{BTreeSet, HashMap, HashSet};
+
 use serde_json::{Map, Value};
 
 use crate::fields::schema::{Join, Shape};
@@ -24,10 +26,12 @@ pub(super) fn merge(original: Value, patch: &Value, shape: &Shape) -> Result<Val
         Some(other) => return Err(format!("unknown patch type: {other}")),
     }
     if let Some(keep) = patch.get(RETAIN).and_then(Value::as_array) {
-        merged.retain(|key, _| keep.iter().any(|kept| kept == key));
+        let keep: HashSet<&str> = keep.iter().filter_map(Value::as_str).collect();
+        merged.retain(|key, _| keep.contains(key.as_str()));
     }
     for (name, values) in directives(patch, DELETE_PREFIX) {
         if let Some(Value::Array(list)) = merged.get_mut(name) {
+            let values: HashSet<&Value> = values.iter().collect();
             list.retain(|one| !values.contains(one));
         }
     }
@@ -67,13 +71,9 @@ fn merge_list(original: Option<Value>, patch: &[Value], shape: &Shape) -> Result
     match shape.join() {
         Join::Replace => Ok(patch.to_vec()),
         Join::Set => {
-            let mut merged = original;
-            for one in patch {
-                if !merged.contains(one) {
-                    merged.push(one.clone());
-                }
-            }
-            Ok(merged)
+            let mut seen: HashSet<&Value> = original.iter().collect();
+            let added: Vec<Value> = patch.iter().filter(|one| seen.insert(one)).cloned().collect();
+            Ok(original.into_iter().chain(added).collect())
         }
         Join::ByKey(key) => merge_by_key(original, patch, key, shape.element()),
     }
@@ -81,34 +81,92 @@ fn merge_list(original: Option<Value>, patch: &[Value], shape: &Shape) -> Result
 
 fn merge_by_key(original: Vec<Value>, patch: &[Value], key: &str, shape: &Shape) -> Result<Vec<Value>, String> {
     let replace = patch.iter().any(|one| one[PATCH] == "replace");
-    let mut merged = if replace { Vec::new() } else { original };
+    let mut merged = Keyed::new(if replace { Vec::new() } else { original }, key);
     for one in patch.iter().filter(|one| one[PATCH] != "replace") {
         let Some(value) = one.get(key) else {
             return Err(format!("map: {one} does not contain declared merge key: {key}"));
         };
         if one[PATCH] == "delete" {
-            merged.retain(|old| old.get(key) != Some(value));
+            merged.remove_all(value);
             continue;
         }
-        match same(&merged, one, key) {
-            Some(nth) => merged[nth] = merge(std::mem::take(&mut merged[nth]), one, shape)?,
+        match merged.same(one) {
+            Some(nth) => {
+                let old = merged.take(nth);
+                merged.put(nth, merge(old, one, shape)?);
+            }
             None => merged.push(merge(Value::Null, one, shape)?),
         }
     }
-    Ok(merged)
+    Ok(merged.list())
 }
 
-/// The element that a patch's element refers to. Ports with the same number are told apart by their protocol.
-fn same(list: &[Value], one: &Value, key: &str) -> Option<usize> {
-    let same_key = |old: &&Value| old.get(key) == one.get(key);
-    let exact = list.iter().position(|old| same_key(&old) && old.get("protocol") == one.get("protocol"));
-    exact.or_else(|| {
-        let first = list.iter().position(|old| same_key(&old))?;
+/// A list whose elements are found by their key.
+struct Keyed<'a> {
+    key: &'a str,
+    /// `None` where an element was removed.
+    elements: Vec<Option<Value>>,
+    /// The places of the elements with a key, and with a key and a protocol.
+    by_key: HashMap<Value, BTreeSet<usize>>,
+    by_protocol: HashMap<(Value, Option<Value>), BTreeSet<usize>>,
+}
+
+impl<'a> Keyed<'a> {
+    fn new(list: Vec<Value>, key: &'a str) -> Self {
+        let mut keyed = Self { key, elements: Vec::new(), by_key: HashMap::new(), by_protocol: HashMap::new() };
+        list.into_iter().for_each(|one| keyed.push(one));
+        keyed
+    }
+
+    /// The element that a patch's element refers to. Ports with the same number are told apart by their protocol.
+    fn same(&self, one: &Value) -> Option<usize> {
+        let (key, protocol) = (one.get(self.key)?, one.get("protocol"));
+        let first = |places: &BTreeSet<usize>| places.first().copied();
+        if let Some(exact) = self.by_protocol.get(&(key.clone(), protocol.cloned())).and_then(first) {
+            return Some(exact);
+        }
+        let first = self.by_key.get(key).and_then(first)?;
         // A patch with another protocol than all of these adds a port.
-        let (old, new) = (list[first].get("protocol"), one.get("protocol"));
-        let adds = key == "port" && new.is_some() && old.is_some_and(|old| Some(old) != new);
+        let old = self.elements.get(first)?.as_ref()?.get("protocol");
+        let adds = self.key == "port" && protocol.is_some() && old.is_some_and(|old| Some(old) != protocol);
         (!adds).then_some(first)
-    })
+    }
+
+    fn push(&mut self, one: Value) {
+        self.elements.push(None);
+        self.put(self.elements.len() - 1, one);
+    }
+
+    fn put(&mut self, nth: usize, one: Value) {
+        if let Some(key) = one.get(self.key) {
+            self.by_key.entry(key.clone()).or_default().insert(nth);
+            self.by_protocol.entry((key.clone(), one.get("protocol").cloned())).or_default().insert(nth);
+        }
+        self.elements[nth] = Some(one);
+    }
+
+    fn take(&mut self, nth: usize) -> Value {
+        let one = self.elements[nth].take().unwrap_or_default();
+        if let Some(key) = one.get(self.key) {
+            if let Some(places) = self.by_key.get_mut(key) {
+                places.remove(&nth);
+            }
+            if let Some(places) = self.by_protocol.get_mut(&(key.clone(), one.get("protocol").cloned())) {
+                places.remove(&nth);
+            }
+        }
+        one
+    }
+
+    fn remove_all(&mut self, key: &Value) {
+        for nth in self.by_key.get(key).cloned().unwrap_or_default() {
+            drop(self.take(nth));
+        }
+    }
+
+    fn list(self) -> Vec<Value> {
+        self.elements.into_iter().flatten().collect()
+    }
 }
 
 /// Orders the elements in `order`; the others keep their place among the existing ones.
@@ -117,7 +175,11 @@ fn arrange(list: Vec<Value>, order: &[Value], join: Join) -> Vec<Value> {
         Join::ByKey(key) => one.get(key).cloned().unwrap_or_default(),
         Join::Set | Join::Replace => one.clone(),
     };
-    let rank = |one: &Value| order.iter().position(|named| identity(named) == identity(one));
+    let mut ranks = HashMap::with_capacity(order.len());
+    for (rank, named) in order.iter().enumerate() {
+        ranks.entry(identity(named)).or_insert(rank);
+    }
+    let rank = |one: &Value| ranks.get(&identity(one)).copied();
     let mut named = Vec::new();
     let mut others = Vec::new();
     for (nth, one) in list.into_iter().enumerate() {

@@ -1,5 +1,7 @@
 //! CustomResourceDefinitions: names, versions and the features that this server lacks.
 
+use std::collections::{BTreeSet, HashSet};
+
 use serde_json::{Value, json};
 
 use super::metadata::check_subdomain;
@@ -183,7 +185,7 @@ fn check_columns(field: &str, version: &Value, causes: &mut Causes) {
 }
 
 fn check_selectable(field: &str, version: &Value, schema: &Schema, causes: &mut Causes) {
-    let mut seen = Vec::new();
+    let (mut seen, mut count) = (BTreeSet::new(), 0);
     for (nth, selectable) in list(version, "selectableFields").iter().enumerate() {
         let field = format!("{field}.selectableFields[{nth}].jsonPath");
         let (value, text) = (&selectable["jsonPath"], text(selectable, "jsonPath"));
@@ -203,14 +205,15 @@ fn check_selectable(field: &str, version: &Value, schema: &Schema, causes: &mut 
         } else if !matches!(found.and_then(|found| found.kind), Some(Type::String | Type::Boolean | Type::Integer)) {
             let why = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
             causes.invalid(field, value, why);
-        } else if seen.contains(&text) {
+        } else if seen.contains(text) {
             causes.duplicate(field, value);
         }
-        seen.push(text);
+        seen.insert(text);
+        count += 1;
     }
-    if seen.len() > SELECTABLE_MAX {
+    if count > SELECTABLE_MAX {
         let why = format!("must have at most {SELECTABLE_MAX} items");
-        causes.invalid(format!("{field}.selectableFields"), &seen.len().into(), &why);
+        causes.invalid(format!("{field}.selectableFields"), &count.into(), &why);
     }
 }
 
@@ -287,14 +290,16 @@ fn check_stored(new: &Value, causes: &mut Causes) {
     if list(&new["status"], "storedVersions").is_empty() {
         return causes.invalid("status.storedVersions", kept, "must have at least one stored version");
     }
+    let stored: HashSet<&Value> = list(&new["status"], "storedVersions").iter().collect();
     for version in versions.iter().filter(|version| version["storage"] == true) {
-        if !list(&new["status"], "storedVersions").contains(&version["name"]) {
+        if !stored.contains(&version["name"]) {
             let why = format!("must have the storage version {}", text(version, "name"));
             causes.invalid("status.storedVersions", kept, &why);
         }
     }
+    let names: HashSet<&Value> = versions.iter().map(|version| &version["name"]).collect();
     for (nth, stored) in list(&new["status"], "storedVersions").iter().enumerate() {
-        if !versions.iter().any(|version| version["name"] == *stored) {
+        if !names.contains(stored) {
             let name = stored.as_str().unwrap_or_default();
             let why = format!(
                 "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"

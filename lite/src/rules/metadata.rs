@@ -56,12 +56,7 @@ pub(super) fn check_annotations(field: &str, annotations: &Value, causes: &mut C
         causes.all(field, &key.as_str().into(), names::qualified(&key.to_lowercase()));
     }
     if bytes > ANNOTATIONS_MAX_BYTES {
-        let why = format!("may not be more than {ANNOTATIONS_MAX_BYTES} bytes");
-        causes.0.push(crate::causes::Cause {
-            reason: "FieldValueTooLong",
-            field: field.into(),
-            message: format!("Too long: {why}"),
-        });
+        causes.too_long(field, &format!("may not be more than {ANNOTATIONS_MAX_BYTES} bytes"));
     }
 }
 

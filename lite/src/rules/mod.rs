@@ -21,6 +21,9 @@ mod volume;
 pub(crate) mod warnings;
 mod workload;
 
+use std::collections::HashSet;
+use std::hash::Hash;
+
 use serde_json::{Map, Value, json};
 
 use crate::causes::Causes;
@@ -120,6 +123,13 @@ fn default(object: &mut Value, key: &str, value: impl Into<Value>) {
 /// The elements under a key; none if there is no list.
 fn list<'a>(object: &'a Value, key: &str) -> &'a [Value] {
     object[key].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// For each element of a list, whether an earlier one has the same key. Its work grows with the list, and not with the
+/// pairs of its elements.
+fn repeated<'a, K: Hash + Eq>(list: &'a [Value], key: impl Fn(&'a Value) -> K) -> Vec<bool> {
+    let mut seen = HashSet::with_capacity(list.len());
+    list.iter().map(|one| !seen.insert(key(one))).collect()
 }
 
 /// The text under a key; empty if there is none.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use super::{check_immutable, check_value, default, elements, list, text};
+use super::{check_immutable, check_value, default, elements, list, repeated, text};
 use crate::causes::Causes;
 use crate::names;
 use crate::rules::metadata::{check_label, check_subdomain};
@@ -56,13 +56,14 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, causes: &mut Causes) {
 
 /// Reports ports that cannot be told apart. The real server does not look at their numbers.
 fn check_ports(ports: &[Value], causes: &mut Causes) {
+    let repeated = repeated(ports, |port| text(port, "name"));
     for (nth, port) in ports.iter().enumerate() {
         let field = |name: &str| format!("ports[{nth}].{name}");
         let name = text(port, "name");
         if !name.is_empty() {
             causes.all(&field("name"), &port["name"], names::label(name));
         }
-        if ports[..nth].iter().any(|other| text(other, "name") == name) {
+        if repeated[nth] {
             causes.duplicate(field("name"), &port["name"]);
         }
         check_value("EndpointPort", "protocol", field("protocol"), &port["protocol"], causes);
@@ -87,9 +88,10 @@ fn check_endpoint(path: &str, family: &str, endpoint: &Value, causes: &mut Cause
             causes.too_many(path, hints.len(), HINTS_MAX);
             return;
         }
+        let repeated = repeated(hints, |hint| &hint["name"]);
         for (nth, hint) in hints.iter().enumerate() {
             let path = format!("{path}[{nth}].name");
-            if hints[..nth].iter().any(|other| other["name"] == hint["name"]) {
+            if repeated[nth] {
                 causes.duplicate(path.as_str(), &hint["name"]);
             }
             causes.all(&path, &hint["name"], form(text(hint, "name")));

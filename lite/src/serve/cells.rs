@@ -1,6 +1,6 @@
 //! The cells of the columns of `kubectl get`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use serde_json::Value;
 
@@ -109,12 +109,9 @@ pub(super) fn service_ports(service: &Value) -> String {
 }
 
 pub(super) fn ingress_hosts(ingress: &Value) -> String {
-    let mut hosts = Vec::new();
-    for host in list(&ingress["spec"]["rules"]).map(|rule| text(&rule["host"])).filter(|host| !host.is_empty()) {
-        if !hosts.contains(&host) {
-            hosts.push(host);
-        }
-    }
+    let mut seen = HashSet::new();
+    let hosts = list(&ingress["spec"]["rules"]).map(|rule| text(&rule["host"])).filter(|host| !host.is_empty());
+    let hosts: Vec<String> = hosts.filter(|host| seen.insert(host.clone())).collect();
     if hosts.is_empty() { "*".into() } else { some(hosts) }
 }
 

@@ -1,5 +1,7 @@
 //! Discovery: the legacy documents, one per level, and the aggregated one with everything.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use crate::kind::{Kind, KindId, Kinds, Subresource, group_version};
@@ -41,8 +43,10 @@ pub(super) fn group(kinds: &Kinds, wanted: &str) -> Option<Value> {
 /// Every group with its versions, the preferred one first.
 fn by_group(kinds: &Kinds) -> Vec<(&str, Vec<&str>)> {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut places = BTreeMap::new();
     for (group, version) in kinds.group_versions() {
-        match groups.iter_mut().find(|(known, _)| *known == group) {
+        let place = *places.entry(group).or_insert(groups.len());
+        match groups.get_mut(place) {
             Some((_, versions)) => versions.push(version),
             None => groups.push((group, vec![version])),
         }

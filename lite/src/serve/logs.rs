@@ -31,10 +31,10 @@ struct Options {
 }
 
 /// Responds with the lines of a container.
-pub(super) fn read(lite: &Lite, target: &Target, query: &str) -> Result<Response<LiteBody>, Failure> {
+pub(super) async fn read(lite: &Lite, target: &Target, query: &str) -> Result<Response<LiteBody>, Failure> {
     let options = Options::parse(query)?;
     options.check(&target.key.name)?;
-    let pod = lite.store().read().get(&target.kind, &target.key).cloned();
+    let pod = lite.store().look(|state| state.get(&target.kind, &target.key).cloned()).await;
     let pod = pod.ok_or_else(|| Failure::not_found(target.description(), &target.key.name))?;
     let (pod, name) = (pod.value(), target.key.name.as_str());
     let container = container(pod, name, &options.container)?;

@@ -18,7 +18,7 @@ use crate::kind::{Kind, KindId};
 use crate::lite::Lite;
 use crate::scale;
 use crate::selector::Selection;
-use crate::store::{Gone, Key, Object, Part};
+use crate::store::{Gone, Key, Object, Part, State};
 use crate::write::Target;
 
 /// The time that a read waits for a future resourceVersion.
@@ -27,11 +27,13 @@ const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 /// Waits for a kind to reach a version, or refuses.
 pub(super) async fn wait_for(lite: &Lite, kind: &KindId, version: Option<u64>) -> Result<(), Failure> {
     let Some(version) = version else { return Ok(()) };
-    if let Some(gone) = lite.store().read().void(kind, version) {
+    if let Some(gone) = lite.store().look(|state| state.void(kind, version)).await {
         return Err(too_old(version, &gone));
     }
-    let reached = tokio::time::timeout(FRESHNESS_WAIT, lite.store().reach(kind, version)).await;
-    reached.map_err(|_| Failure::future_version(version, lite.store().read().version_of(kind)))
+    if tokio::time::timeout(FRESHNESS_WAIT, lite.store().reach(kind, version)).await.is_ok() {
+        return Ok(());
+    }
+    Err(Failure::future_version(version, lite.store().look(|state| state.version_of(kind)).await))
 }
 
 pub(super) async fn get(
@@ -41,7 +43,7 @@ pub(super) async fn get(
     form: Form,
 ) -> Result<Response<LiteBody>, Failure> {
     wait_for(lite, &target.kind, query.exact_version()?).await?;
-    let object = lite.store().read().get(&target.kind, &target.key).cloned();
+    let object = lite.store().look(|state| state.get(&target.kind, &target.key).cloned()).await;
     let object = object.ok_or_else(|| Failure::not_found(target.description(), &target.key.name))?;
     let object = target.kind.shown(&object);
     Ok(show(lite, target, &object, query, form, StatusCode::OK))
@@ -107,8 +109,7 @@ pub(super) async fn list(
     // Any version is acceptable for "0": that list is returned whole, as the real server's cache does.
     let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
     let limit = if limit == 0 || (query.version == "0" && token.is_none()) { usize::MAX } else { limit };
-    let (mut objects, version, mut remaining) = {
-        let state = lite.store().read();
+    let look = |state: &State| {
         if !state.serves(kind) {
             return Err(Failure::no_resource());
         }
@@ -117,7 +118,7 @@ pub(super) async fn list(
         }
         // A selector reads the objects, which is done without the lock.
         let most = if selection.all { limit } else { usize::MAX };
-        match (&token, exact) {
+        Ok(match (&token, exact) {
             (Some(Token { version, after, remaining }), _) => {
                 let then = state.list_at(kind, &part, *version, Some(after)).map_err(|_| Token::expired())?;
                 // A client may continue with another namespace or selector, which has another number.
@@ -129,8 +130,9 @@ pub(super) async fn list(
                 taken(then, most, exact, None)
             }
             (None, None) => taken(state.list(kind, &part), most, state.version_of(kind), None),
-        }
+        })
     };
+    let (mut objects, version, mut remaining) = lite.store().look(look).await?;
     if !selection.all {
         let selected = objects.into_iter().filter(|(_, it)| selection.matches(kind.shown(it).opened().value()));
         objects = selected.take(limit.saturating_add(1)).collect();

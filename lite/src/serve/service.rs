@@ -112,41 +112,92 @@ where
 }
 
 async fn respond(lite: &Lite, parts: &Parts, body: &Bytes) -> Result<Response<LiteBody>, Failure> {
-    match events::asked(parts, body) {
-        Some((parts, body)) => route(lite, &parts, &body).await.map(events::in_newer_form),
-        None => route(lite, parts, body).await,
+    if parts.method == Method::GET {
+        return match events::asked(parts, body) {
+            Some((parts, _)) => look_up(lite, &parts).await.map(events::in_newer_form),
+            None => look_up(lite, parts).await,
+        };
+    }
+    let write = {
+        let (lite, parts, body) = (lite.clone(), parts.clone(), body.clone());
+        move || match events::asked(&parts, &body) {
+            Some((parts, body)) => changed(&lite, &parts, &body).map(events::in_newer_form),
+            None => changed(&lite, &parts, &body),
+        }
+    };
+    let answer = lite.store().apart(write).await;
+    let answer = answer.unwrap_or_else(|| Err(Failure::internal("the request could not be carried out")))?;
+    lite.durable().await?;
+    Ok(answer)
+}
+
+/// A request by its path and its query.
+struct Asked {
+    kinds: Kinds,
+    route: Route,
+    query: Query,
+    /// The warning of a deprecated kind.
+    deprecation: Option<String>,
+}
+
+impl Asked {
+    fn parse(kinds: Kinds, parts: &Parts) -> Result<Self, Failure> {
+        let route = Route::parse(parts.uri.path(), &kinds).ok_or_else(Failure::no_resource)?;
+        let mut query = Query::parse(parts.uri.query().unwrap_or_default())?;
+        if query.manager.is_empty() && media_type(&parts.headers) != writes::APPLY {
+            query.manager = program(&parts.headers);
+        }
+        let deprecation = route.kind().and_then(|kind| kind.description().deprecation.clone());
+        Ok(Self { kinds, route, query, deprecation })
     }
 }
 
-async fn route(lite: &Lite, parts: &Parts, body: &Bytes) -> Result<Response<LiteBody>, Failure> {
-    let kinds = lite.store().read().kinds().clone();
-    let route = Route::parse(parts.uri.path(), &kinds).ok_or_else(Failure::no_resource)?;
-    let mut query = Query::parse(parts.uri.query().unwrap_or_default())?;
-    if query.manager.is_empty() && media_type(&parts.headers) != writes::APPLY {
-        query.manager = program(&parts.headers);
-    }
+/// Answers a read.
+async fn look_up(lite: &Lite, parts: &Parts) -> Result<Response<LiteBody>, Failure> {
+    let kinds = lite.store().look(|state| state.kinds().clone()).await;
+    let Asked { kinds, route, query, deprecation } = Asked::parse(kinds, parts)?;
     if let Some(kind) = route.kind() {
-        if kind.description().writes != Writes::Made && parts.method != Method::GET {
-            return Err(Failure::method_not_allowed());
-        }
         ready(lite, kind).await?;
     }
-    let deprecation = route.kind().and_then(|kind| kind.description().deprecation.clone());
-    let answer = asked(lite, &kinds, route, query, parts, body).await?;
-    if parts.method != Method::GET {
-        lite.durable().await?;
+    let answer = match route {
+        Route::Collection { kind, .. } if kind.description().question => Err(Failure::method_not_allowed()),
+        Route::Collection { kind, namespace } => {
+            let form = Form::accepted(&parts.headers)?;
+            if query.watch {
+                watch::watch(lite, &kind, namespace.as_deref(), &query, form).await
+            } else {
+                read::list(lite, &kind, namespace.as_deref(), &query, form).await
+            }
+        }
+        Route::Object(target) => object(lite, target, query, parts).await,
+        Route::Document(wanted) => document(&kinds, &wanted, &parts.headers),
+    };
+    Ok(answer::warn(answer?, deprecation.as_slice()))
+}
+
+/// Carries out a request that is not a read.
+fn changed(lite: &Lite, parts: &Parts, body: &Bytes) -> Result<Response<LiteBody>, Failure> {
+    let kinds = lite.store().read().kinds().clone();
+    let Asked { route, query, deprecation, .. } = Asked::parse(kinds, parts)?;
+    if route.kind().is_some_and(|kind| kind.description().writes != Writes::Made) {
+        return Err(Failure::method_not_allowed());
     }
-    Ok(answer::warn(answer, deprecation.as_slice()))
+    let answer = match route {
+        Route::Collection { kind, namespace } => collection_changed(lite, &kind, namespace, &query, (parts, body)),
+        Route::Object(target) => object_changed(lite, &target, &query, (parts, body)),
+        Route::Document(_) => Err(Failure::method_not_allowed()),
+    };
+    Ok(answer::warn(answer?, deprecation.as_slice()))
 }
 
 /// Waits for a moment for a kind that the upstream server has not reported yet.
 async fn ready(lite: &Lite, kind: &KindId) -> Result<(), Failure> {
     let known = async {
         let mut pulse = lite.store().pulse();
-        while lite.store().read().unready(kind).is_some() && pulse.changed().await.is_ok() {}
+        while unready(lite, kind).await.is_some() && pulse.changed().await.is_ok() {}
     };
     let in_time = tokio::time::timeout(READY_WAIT, known).await.is_ok();
-    let unready = if in_time { None } else { lite.store().read().unready(kind) };
+    let unready = if in_time { None } else { unready(lite, kind).await };
     match unready {
         None => Ok(()),
         Some(Unready::Unknown) => Err(Failure::too_early(kind.description())),
@@ -154,72 +205,59 @@ async fn ready(lite: &Lite, kind: &KindId) -> Result<(), Failure> {
     }
 }
 
-async fn asked(
+async fn unready(lite: &Lite, kind: &KindId) -> Option<Unready> {
+    lite.store().look(|state| state.unready(kind)).await
+}
+
+fn collection_changed(
     lite: &Lite,
-    kinds: &Kinds,
-    route: Route,
-    query: Query,
-    parts: &Parts,
-    body: &Bytes,
+    kind: &KindId,
+    namespace: Option<String>,
+    query: &Query,
+    (parts, body): (&Parts, &Bytes),
 ) -> Result<Response<LiteBody>, Failure> {
-    match route {
-        Route::Collection { kind, namespace } => {
-            let form = Form::accepted(&parts.headers)?;
-            let namespace = namespace.as_deref();
-            match parts.method {
-                Method::POST if kind.description().question => {
-                    review::answered(kind.description(), &decode(kind.description().built_in(), &parts.headers, body)?)
-                }
-                _ if kind.description().question => Err(Failure::method_not_allowed()),
-                Method::GET if query.watch => watch::watch(lite, &kind, namespace, &query, form).await,
-                Method::GET => read::list(lite, &kind, namespace, &query, form).await,
-                Method::POST => writes::create(
-                    lite,
-                    &kind,
-                    namespace,
-                    &query,
-                    form,
-                    &object_of(kind.description().built_in(), &parts.headers, body)?,
-                ),
-                Method::DELETE => {
-                    writes::delete_collection(lite, &kind, namespace, &query, &options(&parts.headers, body)?)
-                }
-                _ => Err(Failure::method_not_allowed()),
-            }
+    let form = Form::accepted(&parts.headers)?;
+    let of = kind.description().built_in();
+    let namespace = namespace.as_deref();
+    match parts.method {
+        Method::POST if kind.description().question => {
+            review::answered(kind.description(), &decode(of, &parts.headers, body)?)
         }
-        Route::Object(target) => object(lite, target, query, parts, body).await,
-        Route::Document(wanted) if parts.method == Method::GET => document(kinds, &wanted, &parts.headers),
-        Route::Document(_) => Err(Failure::method_not_allowed()),
+        _ if kind.description().question => Err(Failure::method_not_allowed()),
+        Method::POST => writes::create(lite, kind, namespace, query, form, object_of(of, &parts.headers, body)?),
+        Method::DELETE => writes::delete_collection(lite, kind, namespace, query, &options(&parts.headers, body)?),
+        _ => Err(Failure::method_not_allowed()),
     }
 }
 
-async fn object(
+async fn object(lite: &Lite, target: Target, mut query: Query, parts: &Parts) -> Result<Response<LiteBody>, Failure> {
+    if target.subresource == Some(Subresource::Log) {
+        return logs::read(lite, &target, parts.uri.query().unwrap_or_default()).await;
+    }
+    let form = Form::accepted(&parts.headers)?;
+    if query.watch && target.subresource.is_none() {
+        watch_one(&target, &mut query)?;
+        let namespace = Some(target.key.namespace.as_str()).filter(|namespace| !namespace.is_empty());
+        return watch::watch(lite, &target.kind, namespace, &query, form).await;
+    }
+    read::get(lite, &target, &query, form).await
+}
+
+fn object_changed(
     lite: &Lite,
-    target: Target,
-    mut query: Query,
-    parts: &Parts,
-    body: &Bytes,
+    target: &Target,
+    query: &Query,
+    (parts, body): (&Parts, &Bytes),
 ) -> Result<Response<LiteBody>, Failure> {
     if target.subresource == Some(Subresource::Log) {
-        let asked = parts.uri.query().unwrap_or_default();
-        return if parts.method == Method::GET {
-            logs::read(lite, &target, asked)
-        } else {
-            Err(Failure::method_not_allowed())
-        };
+        return Err(Failure::method_not_allowed());
     }
     let form = Form::accepted(&parts.headers)?;
     match parts.method {
-        Method::GET if query.watch && target.subresource.is_none() => {
-            watch_one(&target, &mut query)?;
-            let namespace = Some(target.key.namespace.as_str()).filter(|namespace| !namespace.is_empty());
-            watch::watch(lite, &target.kind, namespace, &query, form).await
-        }
-        Method::GET => read::get(lite, &target, &query, form).await,
-        Method::PUT => writes::replace(lite, &target, &query, form, object_of(sent(&target), &parts.headers, body)?),
-        Method::PATCH => writes::patch(lite, &target, &query, form, (media_type(&parts.headers), body)),
+        Method::PUT => writes::replace(lite, target, query, form, object_of(sent(target), &parts.headers, body)?),
+        Method::PATCH => writes::patch(lite, target, query, form, (media_type(&parts.headers), body)),
         Method::DELETE if target.subresource.is_none() => {
-            writes::delete(lite, &target, &query, &options(&parts.headers, body)?)
+            writes::delete(lite, target, query, &options(&parts.headers, body)?)
         }
         _ => Err(Failure::method_not_allowed()),
     }

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::kind::KindId;
 use crate::lite::Lite;
 use crate::selector::Selection;
-use crate::store::{Change, Event, Object, frame};
+use crate::store::{Change, Event, Object, State, frame};
 
 /// The shortest watch without `timeoutSeconds`; the longest is twice that.
 const TIMEOUT_MIN: Duration = Duration::from_secs(1_800);
@@ -93,7 +93,7 @@ pub(super) async fn watch(
     }
     let timers = Timers::start(query, lite.now().fraction());
     // No change can happen between the read of the existing objects and the subscription: one lock covers both.
-    let watching = lite.store().write(|state| {
+    let watching = lite.store().between(|state| {
         let mut missed = VecDeque::new();
         let mut existing = VecDeque::new();
         match start {
@@ -124,7 +124,7 @@ pub(super) async fn watch(
             timers,
         })
     });
-    Ok(match watching {
+    Ok(match watching.await {
         Ok(watching) => {
             let frames = futures::stream::unfold(watching, |mut watching| async {
                 let frame = watching.next().await?;
@@ -173,7 +173,7 @@ impl Watching {
             tokio::select! {
                 biased;
                 event = self.events.recv() => {
-                    let Some(event) = event else { return self.end() };
+                    let Some(event) = event else { return self.end().await };
                     if let Some(line) = self.event(&event) {
                         return Some(line);
                     }
@@ -181,7 +181,7 @@ impl Watching {
                 () = &mut self.timers.deadline => return None,
                 () = maybe(&mut self.timers.last_bookmark) => {
                     self.timers.last_bookmark = None;
-                    if let Some(version) = self.idle_at() {
+                    if let Some(version) = self.idle_at().await {
                         return Some(self.bookmark(version, false));
                     }
                 }
@@ -190,7 +190,7 @@ impl Watching {
                         let next = timer.deadline() + self.timers.interval;
                         timer.as_mut().reset(next);
                     }
-                    if let Some(version) = self.idle_at() {
+                    if let Some(version) = self.idle_at().await {
                         return Some(self.bookmark(version, false));
                     }
                 }
@@ -200,18 +200,19 @@ impl Watching {
 
     /// The version up to which this watch has sent everything, if nothing waits for it. Bookmarks also drive the expiry
     /// of old objects, of all kinds, even when there are no changes.
-    fn idle_at(&self) -> Option<u64> {
-        self.lite.store().write(|state| {
+    async fn idle_at(&self) -> Option<u64> {
+        let look = |state: &mut State| {
             state.trim(self.lite.now().since_start);
             (self.events.is_empty() && !self.events.is_closed()).then(|| state.version_of(&self.kind))
-        })
+        };
+        self.lite.store().between(look).await
     }
 
     /// The last line of a watch that was closed, if it has one. A client that resumes from its last version would miss
     /// nothing, unless the upstream server has another history since: then the same version may mean another state, and
     /// the client has to list.
-    fn end(&mut self) -> Option<Bytes> {
-        let other = self.lite.store().read().histories(&self.kind) != self.history;
+    async fn end(&mut self) -> Option<Bytes> {
+        let other = self.lite.store().look(|state| state.histories(&self.kind)).await != self.history;
         if std::mem::replace(&mut self.ended, true) || !other {
             return None;
         }

@@ -39,7 +39,7 @@ pub(super) fn create(
     namespace: Option<&str>,
     query: &Query,
     form: Form,
-    (object, faults): &(Value, Vec<Fault>),
+    (object, faults): (Value, Vec<Fault>),
 ) -> Result<Response<LiteBody>, Failure> {
     if kind.description().namespaced() && namespace.is_none() {
         return Err(Failure::method_not_allowed());
@@ -47,8 +47,9 @@ pub(super) fn create(
     query.check_manager("CreateOptions", None)?;
     let key = Key { namespace: namespace.unwrap_or_default().to_owned(), name: String::new() };
     let target = Target { kind: kind.clone(), key, subresource: None };
-    let options = WriteOptions { faults: faults.clone(), ..write_options(lite, query) };
-    let written = lite.store().write(|state| write::create(state, &target, object.clone(), &options))?;
+    let options = WriteOptions { faults, ..write_options(lite, query) };
+    let checked = write::create(&lite.store().read(), &target, object, &options)?;
+    let written = lite.store().commit(|state| write::commit(state, checked, &options.moment));
     Ok(answer::warn(show(lite, &target, &written.object, query, form, StatusCode::CREATED), &written.warnings))
 }
 
@@ -88,8 +89,12 @@ fn edit(
     (edit, faults): (&Edit, Vec<Fault>),
 ) -> Result<Response<LiteBody>, Failure> {
     let options = WriteOptions { faults, ..write_options(lite, query) };
-    let (written, created) = lite.store().write(|state| write::apply(state, target, edit, &options))?;
-    let code = if created { StatusCode::CREATED } else { StatusCode::OK };
+    let (checked, creates) = {
+        let state = lite.store().read();
+        (write::apply(&state, target, edit, &options)?, state.get(&target.kind, &target.key).is_none())
+    };
+    let written = lite.store().commit(|state| write::commit(state, checked, &options.moment));
+    let code = if creates { StatusCode::CREATED } else { StatusCode::OK };
     Ok(answer::warn(show(lite, target, &written.object, query, form, code), &written.warnings))
 }
 
@@ -110,7 +115,7 @@ pub(super) fn delete(
 ) -> Result<Response<LiteBody>, Failure> {
     let options = WriteOptions { dry_run: is_dry(query, delete_options)?, ..write_options(lite, query) };
     let preconditions = Preconditions::read(delete_options, &query.propagation)?;
-    let deleted = lite.store().write(|state| write::delete(state, target, &options, &preconditions))?;
+    let deleted = lite.store().commit(|state| write::delete(state, target, &options, &preconditions))?;
     Ok(match deleted {
         Deleted::Gone(object) if target.description().built_in().is_some_and(|kind| RETURNED.contains(&kind)) => {
             answer::bytes(StatusCode::OK, target.kind.shown(&object).json())
@@ -143,7 +148,7 @@ pub(super) fn delete_collection(
     let options = WriteOptions { dry_run: is_dry(query, delete_options)?, ..write_options(lite, query) };
     let (selection, part) = select(kind, namespace, query)?;
     let policy = Policy::read(delete_options, &query.propagation)?;
-    let (gone, version) = lite.store().write(|state| {
+    let (gone, version) = lite.store().commit(|state| {
         let gone = write::delete_matching(state, kind, &part, &selection, &options, policy)?;
         Ok((gone, state.version()))
     })?;

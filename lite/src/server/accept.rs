@@ -39,7 +39,7 @@ pub(super) async fn serve<S, A, C>(
     connections_max: usize,
     accept: impl AsyncFn() -> io::Result<S>,
     shutdown: impl Future<Output = ()>,
-    close: impl FnOnce(),
+    close: impl FnOnce() + Send + 'static,
     serve_one: C,
 ) where
     C: Fn(S, watch::Receiver<()>) -> A,
@@ -74,7 +74,8 @@ pub(super) async fn serve<S, A, C>(
         }
     }
     drop(accept);
-    close();
+    // The end of the watches may have to wait for a write; the end of the connections need not.
+    drop(tokio::task::spawn_blocking(close));
     drop(stop);
     let ended = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(GRACE, ended).await.is_err() {

@@ -68,7 +68,8 @@ impl Server {
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
         let Self { lite, listener, address, acceptor, token, write_timeout, .. } = self;
         let accept = async move || listener.accept().await.map(|(stream, _)| stream);
-        let close = || lite.close_watches();
+        let closed = lite.clone();
+        let close = move || closed.close_watches();
         accept::serve(CONNECTIONS_MAX, accept, shutdown, close, |stream: TcpStream, stopped| {
             let (acceptor, lite, token) = (acceptor.clone(), lite.clone(), token.clone());
             async move {

@@ -20,6 +20,22 @@ pub(super) struct Journal {
     tasks: SyncSender<Task>,
 }
 
+/// Changes on their way to the disk.
+pub(super) struct Taken {
+    changes: BTreeMap<Name, Option<Arc<Object>>>,
+    version: u64,
+    serial: u64,
+}
+
+impl Taken {
+    /// The changes as the disk keeps them. The objects are written out here, without the lock.
+    pub(super) fn batch(self) -> Batch {
+        let json = |object: Option<Arc<Object>>| object.map(|object| object.json());
+        let objects = self.changes.into_iter().map(|(name, object)| (name, json(object))).collect();
+        Batch { objects, version: self.version, serial: self.serial }
+    }
+}
+
 impl State {
     /// Records every change from now on, and notifies the writer.
     pub(crate) fn keep_journal(&mut self, tasks: SyncSender<Task>) {
@@ -32,15 +48,10 @@ impl State {
     }
 
     /// Takes all changes that are not on disk; `None` if there are none.
-    pub(crate) fn take_journal(&mut self) -> Option<Batch> {
+    pub(super) fn take_journal(&mut self) -> Option<Taken> {
         let (version, serial) = (self.version, self.serial());
         let changes = std::mem::take(&mut self.journal.as_mut()?.changes);
-        if changes.is_empty() {
-            return None;
-        }
-        let json = |object: Option<Arc<Object>>| object.map(|object| object.json());
-        let objects = changes.into_iter().map(|(name, object)| (name, json(object))).collect();
-        Some(Batch { objects, version, serial })
+        (!changes.is_empty()).then_some(Taken { changes, version, serial })
     }
 
     /// Takes back changes that could not be written, except those with newer ones.

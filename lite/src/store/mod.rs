@@ -1,5 +1,5 @@
-//! The objects and their recent history. One lock over all of it: a list and the watch that follows it, or a check and
-//! the write that relies on it, see the same state.
+//! The objects and their recent history. One lock over all of it: a list and the watch that follows it see the same
+//! state. A check and the commit that relies on it do so because writes take turns.
 
 #![allow(clippy::disallowed_types, reason = "a list and its watch must see one state; no traffic thread comes here")]
 
@@ -9,15 +9,16 @@ mod object;
 mod owned;
 mod watch_cache;
 mod ring;
+mod turns;
 mod writer;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{self as turn, mpsc, watch};
 
 pub(crate) use self::incoming::ListEnd;
 use self::journal::Journal;
@@ -36,7 +37,12 @@ const WATCH_DEPTH: usize = 1_024;
 
 /// The state behind its lock, and the version it has reached.
 pub(crate) struct Store {
-    state: Mutex<State>,
+    state: RwLock<State>,
+    /// Held by a write of a client from its check to its commit, and by every other change that may meet one. Whoever
+    /// waits here holds no thread.
+    turn: Arc<turn::Mutex<()>>,
+    /// Held exclusively during a commit, and shared by reads that may meet one, so that these hold no thread either.
+    commits: turn::RwLock<()>,
     /// Signals every new version.
     pulse: watch::Sender<u64>,
 }
@@ -129,18 +135,23 @@ impl Store {
         let (owned, next_place, defined) = (Owned::default(), StoreIndex::first_custom(), BTreeMap::new());
         let (upstream_events, began, journal) = (0, version, None);
         let state = State { version, upstream_events, began, kinds, collections, owned, next_place, defined, journal };
-        Self { state: Mutex::new(state), pulse: watch::Sender::new(version) }
+        Self {
+            state: RwLock::new(state),
+            turn: Arc::default(),
+            commits: turn::RwLock::default(),
+            pulse: watch::Sender::new(version),
+        }
     }
 
-    /// The state, locked while the guard lives. Not held across an await.
-    pub(crate) fn read(&self) -> MutexGuard<'_, State> {
-        // A panic under the lock leaves whole objects behind: commits are the last step of a write.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The state, shared while the guard lives. Not held across an await.
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs one write from check to commit.
+    /// Changes the state.
     pub(crate) fn write<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
-        let mut state = self.read();
+        // A panic under the lock leaves whole objects behind: commits are the last step of a write.
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let done = act(&mut state);
         let pulse = state.version + state.upstream_events;
         self.pulse.send_if_modified(|seen| std::mem::replace(seen, pulse) != pulse);
@@ -151,7 +162,7 @@ impl Store {
     pub(crate) async fn reach(&self, kind: &KindId, version: u64) {
         let mut pulse = self.pulse.subscribe();
         // The sender lives as long as the store, so this ends only when the version is there.
-        while self.read().version_of(kind) < version && pulse.changed().await.is_ok() {}
+        while self.look(|state| state.version_of(kind)).await < version && pulse.changed().await.is_ok() {}
     }
 }
 

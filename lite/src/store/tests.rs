@@ -83,3 +83,43 @@ fn objects_with_a_lifetime_expire() {
         assert!(state.get(&services(), &key("a", "service")).is_some());
     });
 }
+
+/// While the check of a write goes on, the only thread of the runtime is free, and reads are answered; another change
+/// waits.
+#[tokio::test]
+async fn a_slow_write_holds_no_thread_of_the_runtime() {
+    let store = Arc::new(Store::new(1));
+    let (begun, has_begun) = tokio::sync::oneshot::channel();
+    let (proceed, may_proceed) = std::sync::mpsc::channel();
+    let slow = {
+        let store = store.clone();
+        move || {
+            let state = store.read();
+            begun.send(()).unwrap();
+            may_proceed.recv().unwrap();
+            let version = state.version();
+            drop(state);
+            store.commit(|state| state.put(&services(), key("a", "b"), json!({}), Duration::ZERO));
+            version
+        }
+    };
+    let (writer, other) = (store.clone(), store.clone());
+    let write = tokio::spawn(async move { writer.apart(slow).await });
+    has_begun.await.unwrap();
+    let change = tokio::spawn(async move {
+        other.between(|state| state.put(&services(), key("a", "c"), json!({}), Duration::ZERO).version()).await
+    });
+    assert_eq!(store.look(State::version).await, 1);
+    tokio::task::yield_now().await;
+    assert!(!change.is_finished());
+    proceed.send(()).unwrap();
+    assert_eq!(write.await.unwrap(), Some(1));
+    assert_eq!(change.await.unwrap(), 3);
+}
+
+#[tokio::test]
+async fn a_write_that_panics_lets_the_next_one_begin() {
+    let store = Store::new(1);
+    assert_eq!(store.apart(|| panic!("a fault")).await.map(|()| 1), None);
+    assert_eq!(store.apart(|| 2).await, Some(2));
+}

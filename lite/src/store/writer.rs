@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::Store;
+use super::journal::Taken;
 use crate::disk::{DataDirError, Disk};
 
 /// The pause before a failed transaction is retried.
@@ -90,7 +91,7 @@ fn run(disk: &Disk, store: &Store, tasks: &Receiver<Task>, progress: &watch::Sen
     loop {
         let task = if retry { tasks.recv_timeout(RETRY) } else { tasks.recv().map_err(RecvTimeoutError::from) };
         let ends = matches!(task, Ok(Task::End) | Err(RecvTimeoutError::Disconnected));
-        let Some(batch) = store.write(|state| state.take_journal()) else {
+        let Some(batch) = store.between_blocking(|state| state.take_journal()).map(Taken::batch) else {
             if ends {
                 return;
             }
@@ -104,7 +105,7 @@ fn run(disk: &Disk, store: &Store, tasks: &Receiver<Task>, progress: &watch::Sen
             Err(why) => {
                 tracing::error!(error = %why, "the objects cannot be written to disk; it is retried");
                 progress.send_modify(|progress| progress.failed = Some((batch.version, why)));
-                store.write(|state| state.give_back_journal(batch));
+                store.between_blocking(|state| state.give_back_journal(batch));
                 true
             }
         };

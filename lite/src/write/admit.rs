@@ -1,5 +1,7 @@
 //! The admission of every object from outside: its kind is right, its fields fit, nulls are removed.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 use super::{Target, WriteOptions};
@@ -59,7 +61,9 @@ pub(super) fn fit_text(kind: &Kind, object: &mut Value, options: &WriteOptions) 
 /// Treats the fields that a kind does not have, and the faults of the text: a refusal, warnings, or nothing.
 fn unknown(paths: &[String], options: &WriteOptions) -> Result<Warnings, Unfit> {
     // The real server does not look into fields that are unknown.
-    let is_read = |fault: &&Fault| !paths.iter().any(|path| fault.path.starts_with(path.as_str()));
+    let is_within = |fault: &Fault| paths.iter().any(|path| fault.path.starts_with(path.as_str()));
+    // There are few faults with a path, and any number of others.
+    let is_read = |fault: &&Fault| fault.path.is_empty() || !is_within(fault);
     let faults = options.faults.iter().filter(is_read).map(|fault| fault.text.clone());
     let texts = faults.chain(paths.iter().map(|path| format!("unknown field \"{path}\"")));
     match options.validation {
@@ -162,17 +166,16 @@ pub(super) fn check_place(target: &Target, object: &mut Value) -> Result<(), Fai
 /// Drops owners that are named twice, with a warning.
 fn drop_twins(metadata: &mut Value) -> Option<String> {
     let owners = metadata.get_mut("ownerReferences")?.as_array_mut()?;
-    let mut kept: Vec<Value> = Vec::new();
+    let (mut kept, mut named) = (HashSet::with_capacity(owners.len()), HashSet::new());
     let mut twins: Vec<String> = Vec::new();
-    for owner in std::mem::take(owners) {
-        if kept.contains(&owner) {
-            let uid = owner["uid"].as_str().unwrap_or_default().to_owned();
-            twins.extend((!twins.contains(&uid)).then_some(uid));
-        } else {
-            kept.push(owner);
+    owners.retain(|owner| {
+        if kept.insert(owner.clone()) {
+            return true;
         }
-    }
-    *owners = kept;
+        let uid = owner["uid"].as_str().unwrap_or_default();
+        twins.extend(named.insert(uid.to_owned()).then(|| uid.to_owned()));
+        false
+    });
     (!twins.is_empty()).then(|| {
         format!(
             ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",

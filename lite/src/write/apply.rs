@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::owners::{self, Tracking};
-use super::{Edit, Target, Validation, WriteOptions, Written, admit, create, update};
+use super::{Checked, Edit, Target, Validation, WriteOptions, admit, create, update};
 use crate::apply;
 use crate::failure::Failure;
 use crate::json;
@@ -120,18 +120,13 @@ fn complaint(why: &serde_saphyr::Error) -> String {
     format!("{line}{}", plain.split([';', '(']).next().unwrap_or_default().trim_end())
 }
 
-/// Applies a configuration. Returns `true` if that created the object.
-pub(crate) fn apply(
-    state: &mut State,
-    target: &Target,
-    edit: &Edit,
-    options: &WriteOptions,
-) -> Result<(Written, bool), Failure> {
+/// Checks an edit of an object, which an apply may create.
+pub(crate) fn apply(state: &State, target: &Target, edit: &Edit, options: &WriteOptions) -> Result<Checked, Failure> {
     let Edit::Apply(config) = edit else {
-        return update::edit(state, target, edit, options).map(|written| (written, false));
+        return update::edit(state, target, edit, options);
     };
     if state.get(&target.kind, &target.key).is_some() {
-        return update::edit(state, target, edit, options).map(|written| (written, false));
+        return update::edit(state, target, edit, options);
     }
     let kind = target.description();
     if target.subresource.is_some() {
@@ -151,5 +146,5 @@ pub(crate) fn apply(
     let warnings = admit::fit(kind, &mut object, options)?;
     admit::check_place(target, &mut object)?;
     let place = Target { key: crate::store::Key { name: String::new(), ..target.key.clone() }, ..target.clone() };
-    create::insert(state, &place, object, options, &Tracking::Settled, warnings).map(|written| (written, true))
+    create::insert(state, &place, object, options, &Tracking::Settled, warnings)
 }

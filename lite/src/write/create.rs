@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::owners::{self, Tracking};
-use super::{Target, Warnings, WriteOptions, Written, admit, class, definition, garbage, ports};
+use super::{Checked, Target, Warnings, WriteOptions, Written, admit, class, definition, garbage, ports};
 use crate::clock::Moment;
 use crate::failure::Failure;
 use crate::kind::{Kind, Subresource};
@@ -18,13 +18,13 @@ const SUFFIX_LENGTH: usize = 5;
 /// A generated name is at most this long before its suffix.
 const GENERATED_BASE_MAX_BYTES: usize = 63 - SUFFIX_LENGTH;
 
-/// Creates an object. The target's name is empty; the object brings its own.
+/// Checks the creation of an object. The target's name is empty; the object brings its own.
 pub(crate) fn create(
-    state: &mut State,
+    state: &State,
     target: &Target,
     mut object: Value,
     options: &WriteOptions,
-) -> Result<Written, Failure> {
+) -> Result<Checked, Failure> {
     let kind = target.description();
     definition::check_room(state, target)?;
     let warnings = admit::fit(kind, &mut object, options)?;
@@ -32,15 +32,15 @@ pub(crate) fn create(
     insert(state, target, object, options, &Tracking::Update, warnings)
 }
 
-/// Sets the system fields of a new object, checks it, and stores it.
+/// Sets the system fields of a new object, and checks it.
 pub(super) fn insert(
-    state: &mut State,
+    state: &State,
     target: &Target,
     mut object: Value,
     options: &WriteOptions,
     tracking: &Tracking,
     mut warnings: Warnings,
-) -> Result<Written, Failure> {
+) -> Result<Checked, Failure> {
     let kind = target.description();
     stamp(kind, &mut object, &options.moment)?;
     // A client cannot set the status, but it may have defaults.
@@ -65,17 +65,20 @@ pub(super) fn insert(
     if state.get(&target.kind, &key).is_some() {
         return Err(Failure::already_exists(kind, &key.name));
     }
-    let object = if options.dry_run {
-        Arc::new(Object::unstored(object))
-    } else {
-        let stored = state.put(&target.kind, key.clone(), target.kind.stored(object), options.moment.since_start);
-        garbage::collect(state, &Target { key, ..target.clone() }, &options.moment);
-        if definition::is_kind(kind) {
-            definition::settle(state, &options.moment);
-        }
-        target.kind.shown(&stored)
-    };
-    Ok(Written { object, warnings })
+    if options.dry_run {
+        return Ok(Checked::Done(Written { object: Arc::new(Object::unstored(object)), warnings }));
+    }
+    Ok(Checked::Insert(Target { key, ..target.clone() }, target.kind.stored(object), warnings))
+}
+
+/// Stores an object that has been checked.
+pub(super) fn store(state: &mut State, target: &Target, object: Value, moment: &Moment) -> Arc<Object> {
+    let stored = state.put(&target.kind, target.key.clone(), object, moment.since_start);
+    garbage::collect(state, target, moment);
+    if definition::is_kind(target.description()) {
+        definition::settle(state, moment);
+    }
+    target.kind.shown(&stored)
 }
 
 /// Sets the fields that only the server sets, and clears those that the client may not set.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::delete::{mark, take};
-use super::{Target, definition, is_held, namespace};
+use super::{Target, definition, finalizers, is_held, namespace};
 use crate::causes::Causes;
 use crate::clock::Moment;
 use crate::failure::Failure;
@@ -193,10 +193,6 @@ fn disown(state: &mut State, kind: &KindId, key: &Key, uid: &str, moment: &Momen
     let mut free = object.value().clone();
     retain(&mut free, "ownerReferences", |one| one["uid"] != uid);
     state.put(kind, key.clone(), free, moment.since_start);
-}
-
-fn finalizers(object: &Value) -> impl Iterator<Item = &Value> {
-    object["metadata"]["finalizers"].as_array().into_iter().flatten()
 }
 
 /// Keeps some elements of a list of the metadata; an empty list is absent.

@@ -1,4 +1,4 @@
-//! Writes: each takes the locked state, checks everything, and commits last.
+//! Writes: each checks everything on the state as it is, and is committed afterwards.
 
 mod admit;
 mod apply;
@@ -28,7 +28,7 @@ pub(crate) use self::update::Edit;
 use crate::clock::Moment;
 use crate::json::Fault;
 use crate::kind::{Kind, KindId, Subresource};
-use crate::store::{Key, Object};
+use crate::store::{Key, Object, State};
 
 /// The object of a request.
 #[derive(Clone, Debug)]
@@ -63,7 +63,35 @@ pub(crate) struct Written {
     pub(crate) warnings: Warnings,
 }
 
+/// A write that has been checked. The state must not change until it is committed.
+pub(crate) enum Checked {
+    /// There is nothing to store.
+    Done(Written),
+    /// A new object.
+    Insert(Target, Value, Warnings),
+    /// A change of an object.
+    Update(Target, Value, Warnings),
+}
+
+/// Stores what a write has come to.
+pub(crate) fn commit(state: &mut State, checked: Checked, moment: &Moment) -> Written {
+    match checked {
+        Checked::Done(written) => written,
+        Checked::Insert(target, object, warnings) => {
+            Written { object: create::store(state, &target, object, moment), warnings }
+        }
+        Checked::Update(target, object, warnings) => {
+            Written { object: update::store(state, &target, object, moment), warnings }
+        }
+    }
+}
+
+/// The finalizers of an object.
+fn finalizers(object: &Value) -> impl Iterator<Item = &Value> {
+    object["metadata"]["finalizers"].as_array().into_iter().flatten()
+}
+
 /// Returns `true` if finalizers prevent the removal of an object.
 fn is_held(object: &Value) -> bool {
-    object["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
+    finalizers(object).next().is_some()
 }

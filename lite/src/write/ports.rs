@@ -41,18 +41,18 @@ pub(super) fn give_out(state: &State, target: &Target, old: Option<&Value>, new:
         return;
     }
     let mut taken = taken(state, target, old);
+    let mut free: BTreeSet<u64> = GIVEN_OUT.filter(|port| !taken.contains(port)).collect();
     let chosen: Vec<(usize, u64)> = of(new).collect();
     for (nth, port) in chosen {
         let asked = sent.is_some_and(|sent| sent["ports"][nth]["nodePort"].as_u64() == Some(port));
         let port = if asked || !taken.contains(&port) {
             port
         } else {
-            let after = (port + 1).max(GIVEN_OUT.start)..GIVEN_OUT.end;
-            let free = after.chain(GIVEN_OUT).find(|port| !taken.contains(port));
-            free.unwrap_or(port)
+            free.range(port + 1..).next().or_else(|| free.first()).copied().unwrap_or(port)
         };
         new["spec"]["ports"][nth]["nodePort"] = port.into();
         taken.insert(port);
+        free.remove(&port);
     }
 }
 

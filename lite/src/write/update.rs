@@ -1,13 +1,18 @@
 //! Changes of an object that exists, whole or by patch, of the object or of a part of it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::admit::Unfit;
 use super::owners;
-use super::{Config, Target, Warnings, WriteOptions, Written, admit, definition, garbage, is_held, namespace, ports};
+use super::{
+    Checked, Config, Target, Warnings, WriteOptions, Written, admit, definition, finalizers, garbage, is_held,
+    namespace, ports,
+};
 use crate::causes::Causes;
+use crate::clock::Moment;
 use crate::failure::Failure;
 use crate::kind::{Kind, Subresource};
 use crate::patch::Patch;
@@ -32,13 +37,8 @@ const OBJECT_MAX_BYTES: usize = 3 * 1024 * 1024;
 const SYSTEM_FIELDS: &[&str] =
     &["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion"];
 
-/// Changes an object. A change that leaves it equal stores nothing and notifies no watch.
-pub(crate) fn edit(
-    state: &mut State,
-    target: &Target,
-    edit: &Edit,
-    options: &WriteOptions,
-) -> Result<Written, Failure> {
+/// Checks a change of an object. A change that leaves it equal stores nothing and notifies no watch.
+pub(crate) fn edit(state: &State, target: &Target, edit: &Edit, options: &WriteOptions) -> Result<Checked, Failure> {
     let kind = target.description();
     let old = state.get(&target.kind, &target.key).ok_or_else(|| Failure::not_found(kind, &target.key.name))?;
     let old = target.kind.shown(old);
@@ -78,14 +78,16 @@ pub(crate) fn edit(
     }
     owners::keep_times(&mut new, old.value());
     if new == *old.value() {
-        return Ok(Written { object: old, warnings });
+        return Ok(Checked::Done(Written { object: old, warnings }));
     }
     if kind.generation && outline_differs(kind, &new, old.value()) {
         let generation = old.value()["metadata"]["generation"].as_i64().unwrap_or_default() + 1;
         new["metadata"]["generation"] = generation.into();
     }
-    let object = if options.dry_run { Arc::new(Object::unstored(new)) } else { store(state, target, new, options) };
-    Ok(Written { object, warnings })
+    if options.dry_run {
+        return Ok(Checked::Done(Written { object: Arc::new(Object::unstored(new)), warnings }));
+    }
+    Ok(Checked::Update(target.clone(), new, warnings))
 }
 
 /// Checks the shape of a patched object. One that cannot be read is the patch's fault.
@@ -118,12 +120,12 @@ fn edited(target: &Target, edit: &Edit, old: &Value, options: &WriteOptions) -> 
 }
 
 /// The removal of the last finalizer from an object that is being deleted removes the object.
-fn store(state: &mut State, target: &Target, new: Value, options: &WriteOptions) -> Arc<Object> {
-    let at = options.moment.since_start;
+pub(super) fn store(state: &mut State, target: &Target, new: Value, moment: &Moment) -> Arc<Object> {
+    let at = moment.since_start;
     if definition::is_kind(target.description()) {
         let object = state.put(&target.kind, target.key.clone(), new, at);
-        definition::settle(state, &options.moment);
-        definition::close_if_empty(state, &target.key.name, &options.moment);
+        definition::settle(state, moment);
+        definition::close_if_empty(state, &target.key.name, moment);
         return object;
     }
     let new = target.kind.stored(new);
@@ -135,10 +137,10 @@ fn store(state: &mut State, target: &Target, new: Value, options: &WriteOptions)
     let ends = new["metadata"]["deletionTimestamp"].is_string() && !is_held(&new);
     if !ends {
         let object = target.kind.shown(&state.put(&target.kind, target.key.clone(), new, at));
-        garbage::collect(state, target, &options.moment);
+        garbage::collect(state, target, moment);
         return object;
     }
-    let last = garbage::remove(state, &target.kind, &target.key, &options.moment);
+    let last = garbage::remove(state, &target.kind, &target.key, moment);
     last.map_or_else(|| Arc::new(Object::unstored(new)), |last| target.kind.shown(&last))
 }
 
@@ -191,10 +193,8 @@ fn check_finalizers(kind: &Kind, name: &str, new: &Value, old: &Value) -> Result
     if !old["metadata"]["deletionTimestamp"].is_string() {
         return Ok(());
     }
-    let of = |object: &Value| object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
-    let (new, old) = (of(new), of(old));
-    let added: Vec<&Value> = new.iter().filter(|one| !old.contains(one)).collect();
-    if added.is_empty() {
+    let had: HashSet<&Value> = finalizers(old).collect();
+    if finalizers(new).all(|one| had.contains(one)) {
         return Ok(());
     }
     let mut causes = Causes::default();

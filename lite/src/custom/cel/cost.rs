@@ -12,6 +12,9 @@ use super::names::entries;
 /// Bytes of a value in between; a chain of calls can make long texts of short ones.
 const BYTES_MAX: f64 = 8_388_608.0;
 
+/// Bytes of a value that has no length, and of its place in a list.
+const VALUE_BYTES: f64 = 32.0;
+
 /// The maximum length of a format's message about a text, without the text.
 const VALIDATE_BYTES: f64 = 2_048.0;
 
@@ -27,18 +30,25 @@ enum Known<'a> {
     Within { bytes: f64, length: f64 },
 }
 
-/// The steps that an expression takes at most, in the unit of one call; `None` if a value could become too large.
-pub(super) fn bound(expression: &IdedExpr, object: &Value, old: Option<&Value>) -> Option<f64> {
-    let mut measure = Measure { scope: BTreeMap::new(), steps: 0.0, times: 1.0, fits: true };
+/// The steps of the conversion of a value: one for each value in it, and more for long texts.
+pub(super) fn conversion(value: &Value) -> f64 {
+    sizes(value).0 / VALUE_BYTES
+}
+
+/// The steps that an expression takes at most, in the unit of one call; `None` if a value could become too large, or if
+/// there are more steps than `most`: then it is not looked at to its end.
+pub(super) fn bound(expression: &IdedExpr, object: &Value, old: Option<&Value>, most: f64) -> Option<f64> {
+    let mut measure = Measure { scope: BTreeMap::new(), steps: 0.0, most, times: 1.0, fits: true };
     measure.scope.insert("self", Known::OneOf([object].into()));
     measure.scope.insert("oldSelf", Known::OneOf([old.unwrap_or(&Value::Null)].into()));
     measure.expression(expression);
-    measure.fits.then_some(measure.steps)
+    (measure.fits && measure.steps <= most).then_some(measure.steps)
 }
 
 struct Measure<'a> {
     scope: BTreeMap<&'a str, Known<'a>>,
     steps: f64,
+    most: f64,
     /// How often what is looked at is evaluated.
     times: f64,
     fits: bool,
@@ -154,6 +164,9 @@ impl<'a> Measure<'a> {
 
     fn expression(&mut self, one: &'a IdedExpr) -> Known<'a> {
         self.step(1.0);
+        if self.steps > self.most {
+            return SMALL;
+        }
         match &one.expr {
             Expr::Ident(name) => self.scope.get(name.as_str()).cloned().unwrap_or(SMALL),
             Expr::Literal(LiteralValue::String(text)) => {

@@ -20,7 +20,7 @@ use serde_json::Value;
 pub(super) use self::library::pattern;
 pub(super) use self::run::run;
 use super::model::{Reason, Rule, Schema, Type};
-use crate::causes::{Cause, Causes};
+use crate::causes::Causes;
 
 /// The text of a rule or of the expression of its message.
 const EXPRESSION_MAX_BYTES: usize = 16 << 10;
@@ -88,16 +88,18 @@ impl Rule {
 /// Refuses a rule, or an expression of it, that cannot be evaluated. The rule is shown as the real server does.
 fn refuse(field: String, rule: &Value, why: &str, causes: &mut Causes) {
     let text = |key: &str| Value::from(rule[key].as_str().unwrap_or_default());
-    let message = format!(
-        "Invalid value: {{\"Rule\":{},\"Message\":{},\"MessageExpression\":{},\"Reason\":{},\"FieldPath\":{},\"OptionalOldSelf\":{}}}: {why}",
-        text("rule"),
-        text("message"),
-        text("messageExpression"),
-        rule["reason"],
-        text("fieldPath"),
-        rule["optionalOldSelf"]
-    );
-    causes.0.push(Cause { reason: "FieldValueInvalid", field, message });
+    let message = || {
+        format!(
+            "Invalid value: {{\"Rule\":{},\"Message\":{},\"MessageExpression\":{},\"Reason\":{},\"FieldPath\":{},\"OptionalOldSelf\":{}}}: {why}",
+            text("rule"),
+            text("message"),
+            text("messageExpression"),
+            rule["reason"],
+            text("fieldPath"),
+            rule["optionalOldSelf"]
+        )
+    };
+    causes.push("FieldValueInvalid", field, message);
 }
 
 fn check_texts(rule: &Value, field: &str, causes: &mut Causes) {

@@ -1,5 +1,6 @@
 //! The rules of a schema, evaluated on an object.
 
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cel::common::types::CelOptional;
@@ -9,7 +10,7 @@ use serde_json::Value;
 use super::library::NO_OVERLOAD;
 use super::value::convert;
 use super::{cost, env};
-use crate::causes::{Cause, Causes};
+use crate::causes::Causes;
 use crate::custom::model::{Additional, List, Reason, Rule, Schema, Type};
 
 /// The budget of all rules of one object, in the steps of `cost`: a fraction of a second.
@@ -59,9 +60,10 @@ impl Run<'_> {
                 }
             }
             Value::Array(list) => {
-                if let Some(items) = &schema.items {
+                if let Some(items) = schema.items.as_ref().filter(|items| items.has_rules) {
+                    let olds = counterparts(&schema.list, old);
                     for (nth, below) in list.iter().enumerate() {
-                        let old = old.and_then(|old| counterpart(&schema.list, below, old));
+                        let old = olds.get(&identity(&schema.list, below)).copied();
                         self.visit(items, below, old, &format!("{path}[{nth}]"));
                     }
                 }
@@ -114,7 +116,12 @@ impl Run<'_> {
         value: &Value,
         old: Option<&Value>,
     ) -> Option<Result<cel::Value, Trouble>> {
-        self.left -= cost::bound(program.expression(), value, old).unwrap_or(f64::INFINITY);
+        // Before the rule sees them, the values are converted as a whole.
+        self.left -= cost::conversion(value) + old.map_or(0.0, cost::conversion);
+        if self.left < 0.0 {
+            return None;
+        }
+        self.left -= cost::bound(program.expression(), value, old, self.left).unwrap_or(f64::INFINITY);
         if self.left < 0.0 {
             return None;
         }
@@ -139,8 +146,7 @@ impl Run<'_> {
     /// A rule that could not be evaluated.
     fn invalid(&mut self, path: &str, schema: &Schema, why: &str) {
         let kind = schema.kind.map_or("", Type::name);
-        let message = format!("Invalid value: {kind:?}: {why}");
-        self.causes.0.push(Cause { reason: "FieldValueInvalid", field: place(path, ""), message });
+        self.causes.push("FieldValueInvalid", place(path, ""), || format!("Invalid value: {kind:?}: {why}"));
     }
 
     fn refuse(&mut self, rule: &Rule, schema: &Schema, value: &Value, path: &str, message: &str) {
@@ -154,8 +160,7 @@ impl Run<'_> {
             Some(Reason::Forbidden) => self.causes.forbidden(field, message),
             Some(Reason::Duplicate) => self.causes.duplicate(field, value),
             None => {
-                let message = format!("Invalid value: {shown}{message}");
-                self.causes.0.push(Cause { reason: "FieldValueInvalid", field, message });
+                self.causes.push("FieldValueInvalid", field, || format!("Invalid value: {shown}{message}"));
             }
         }
     }
@@ -167,11 +172,19 @@ fn place(path: &str, below: &str) -> String {
     if place.is_empty() { "<nil>".to_owned() } else { place.to_owned() }
 }
 
-/// The element of a list as it was before: only those of a map can be told apart.
-fn counterpart<'a>(list: &List, element: &Value, old: &'a Value) -> Option<&'a Value> {
-    let List::Map(keys) = list else { return None };
-    let same = |other: &&Value| keys.iter().all(|key| other.get(key) == element.get(key));
-    old.as_array()?.iter().find(same)
+/// The values of the keys of a list's element; none if the list is no map.
+fn identity<'a>(list: &List, element: &'a Value) -> Vec<Option<&'a Value>> {
+    match list {
+        List::Map(keys) => keys.iter().map(|key| element.get(key)).collect(),
+        List::Atomic | List::Set => Vec::new(),
+    }
+}
+
+/// The elements of a list as they were before, by their keys: only those of a map can be told apart. Of two with the
+/// same keys, the first counts.
+fn counterparts<'a>(list: &List, old: Option<&'a Value>) -> HashMap<Vec<Option<&'a Value>>, &'a Value> {
+    let olds = old.and_then(Value::as_array).filter(|_| matches!(list, List::Map(_)));
+    olds.into_iter().flatten().rev().map(|element| (identity(list, element), element)).collect()
 }
 
 fn message(evaluated: &cel::Value) -> Option<String> {

@@ -60,7 +60,7 @@ pub(super) fn check(schema: &Schema, value: &Value, path: &str, causes: &mut Cau
 }
 
 fn check_changed(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, causes: &mut Causes) {
-    if causes.0.len() >= CAUSES_MAX || old == Some(value) {
+    if causes.0.len() >= CAUSES_MAX || causes.is_full() || old == Some(value) {
         return;
     }
     check_type(schema, value, path, causes);
@@ -74,10 +74,10 @@ fn check_changed(schema: &Schema, value: &Value, old: Option<&Value>, path: &str
         Value::Object(_) | Value::Null | Value::Bool(_) => {}
     }
     if let Some(values) = &schema.checks.values
-        && !values.contains(value)
+        && !values.set.contains(value)
     {
         let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let supported: Vec<String> = values.iter().map(plain).collect();
+        let supported: Vec<String> = values.list.iter().map(plain).collect();
         let supported: Vec<&str> = supported.iter().map(String::as_str).collect();
         causes.unsupported(path, value, &supported);
     }
@@ -109,14 +109,14 @@ fn check_fields_left(schema: &Schema, object: &Value, old: Option<&Value>, path:
 }
 
 fn mistyped(path: &str, wanted: &str, got: &str, causes: &mut Causes) {
-    let message = format!("Invalid value: {got:?}: {path} in body must be of type {wanted}: {got:?}");
-    causes.0.push(Cause { reason: "FieldValueTypeInvalid", field: path.to_owned(), message });
+    causes.push("FieldValueTypeInvalid", path, || {
+        format!("Invalid value: {got:?}: {path} in body must be of type {wanted}: {got:?}")
+    });
 }
 
 /// A refusal that the real server gives no place to.
 fn placeless(why: String, causes: &mut Causes) {
-    let message = format!("Invalid value: \"\": {why}");
-    causes.0.push(Cause { reason: "FieldValueInvalid", field: "<nil>".to_owned(), message });
+    causes.push("FieldValueInvalid", "<nil>", || format!("Invalid value: \"\": {why}"));
 }
 
 fn check_type(schema: &Schema, value: &Value, path: &str, causes: &mut Causes) {
@@ -159,8 +159,7 @@ fn check_text(schema: &Schema, text: &str, path: &str, causes: &mut Causes) {
     let letters = text.chars().count() as u64;
     let value = Value::from(text);
     if let Some(most) = checks.length.most.filter(|most| letters > *most) {
-        let message = format!("Too long: may not be more than {most} bytes");
-        causes.0.push(Cause { reason: "FieldValueTooLong", field: path.to_owned(), message });
+        causes.too_long(path, &format!("may not be more than {most} bytes"));
     } else if let Some(least) = checks.length.least.filter(|least| letters < *least) {
         causes.invalid(path, &value, &format!("{path} in body should be at least {least} chars long"));
     } else if let Some((pattern, _)) = checks.pattern.as_ref().filter(|(_, regex)| !regex.is_match(text)) {
@@ -168,8 +167,9 @@ fn check_text(schema: &Schema, text: &str, path: &str, causes: &mut Causes) {
     }
     let named = matches!(schema.kind, Some(Type::String) | None);
     if named && !checks.format.is_empty() && !format::fits(&checks.format, text) {
-        let message = format!("Invalid value: {value}: {path} in body must be of type {}: {value}", checks.format);
-        causes.0.push(Cause { reason: "FieldValueTypeInvalid", field: path.to_owned(), message });
+        causes.push("FieldValueTypeInvalid", path, || {
+            format!("Invalid value: {value}: {path} in body must be of type {}: {value}", checks.format)
+        });
     }
 }
 
@@ -224,8 +224,7 @@ fn check_list(schema: &Schema, list: &[Value], path: &str, causes: &mut Causes) 
 fn check_count(path: &str, count: usize, range: Range, what: &str, causes: &mut Causes) {
     let count = count as u64;
     if let Some(most) = range.most.filter(|most| count > *most) {
-        let message = format!("Too many: {count}: must have at most {most} items");
-        causes.0.push(Cause { reason: "FieldValueTooMany", field: path.to_owned(), message });
+        causes.push("FieldValueTooMany", path, || format!("Too many: {count}: must have at most {most} items"));
     }
     if let Some(least) = range.least.filter(|least| count < *least) {
         causes.invalid(path, &count.into(), &format!("{path} in body should have at least {least} {what}"));

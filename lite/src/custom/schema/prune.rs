@@ -3,20 +3,21 @@
 use serde_json::Value;
 
 use crate::custom::model::{Additional, Schema};
+use crate::json::Paths;
 
 /// The fields of every object, and of an embedded one.
 const META: &[&str] = &["apiVersion", "kind", "metadata"];
 
 /// Drops unknown fields; gives their paths, in order.
 pub(crate) fn prune(schema: &Schema, object: &mut Value) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut found = Paths::default();
     visit(Some(schema), object, true, &mut String::new(), &mut found);
-    found.sort();
-    found
+    found.0.sort();
+    found.0
 }
 
 /// `schema` is `None` where anything is unknown.
-fn visit(schema: Option<&Schema>, value: &mut Value, root: bool, path: &mut String, found: &mut Vec<String>) {
+fn visit(schema: Option<&Schema>, value: &mut Value, root: bool, path: &mut String, found: &mut Paths) {
     let length = path.len();
     match value {
         Value::Object(fields) => {
@@ -33,7 +34,7 @@ fn visit(schema: Option<&Schema>, value: &mut Value, root: bool, path: &mut Stri
                     }
                     Below::Kept => true,
                     Below::Unknown => {
-                        found.push(path.clone());
+                        found.push(path);
                         false
                     }
                 };

@@ -1,11 +1,13 @@
 //! The schema of a definition becomes one to check objects with, or is refused.
 
+use std::collections::BTreeSet;
+
 use regex::Regex;
 use serde_json::Value;
 
 use crate::causes::Causes;
 use crate::custom::cel;
-use crate::custom::model::{Additional, Bound, Checks, List, Range, Schema, Type};
+use crate::custom::model::{Additional, Bound, Checks, List, Range, Schema, Type, Values};
 
 /// Schemas within schemas.
 const DEPTH_MAX: usize = 64;
@@ -208,14 +210,14 @@ impl Reader<'_> {
         super::fill(read, &mut filled);
         let mut causes = Causes::default();
         super::check::check(read, &filled, "", &mut causes);
-        for mut cause in causes.0 {
+        for cause in causes.0 {
             // The default is a root of its own, so that the words name places within it.
-            cause.field = match cause.field.as_str() {
+            let field = match cause.field.as_str() {
                 "" => field.to_owned(),
                 "<nil>" => cause.field,
                 below => format!("{field}.{below}"),
             };
-            self.causes.0.push(cause);
+            self.causes.push(cause.reason, field, || cause.message);
         }
     }
 
@@ -261,6 +263,7 @@ impl Reader<'_> {
                     let why = "must be object if parent array's x-kubernetes-list-type is map";
                     causes.invalid(format!("{field}.items.type"), &schema["items"]["type"], why);
                 }
+                let required: BTreeSet<&String> = items.iter().flat_map(|items| &items.checks.required).collect();
                 for key in &keys {
                     let Some(items) = items else { break };
                     let Some(below) = items.properties.get(key) else {
@@ -268,8 +271,7 @@ impl Reader<'_> {
                         causes.invalid(&keys_field, &schema["x-kubernetes-list-map-keys"], why);
                         continue;
                     };
-                    let given = items.checks.required.contains(key);
-                    if below.default.is_none() && !given {
+                    if below.default.is_none() && !required.contains(key) {
                         let why = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
                         causes.required(format!("{field}.items.properties[{key}].default"), why);
                     }
@@ -330,7 +332,9 @@ impl Reader<'_> {
             maximum: bound("maximum", "exclusiveMaximum"),
             multiple_of: schema["multipleOf"].as_f64(),
             required: texts(&schema["required"]),
-            values: schema["enum"].as_array().cloned(),
+            values: schema["enum"]
+                .as_array()
+                .map(|list| Values { list: list.clone(), set: list.iter().cloned().collect() }),
             all,
             any,
             one,

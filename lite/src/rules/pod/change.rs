@@ -1,5 +1,7 @@
 //! Changes of Pods: few fields can change once a Pod exists.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::super::{list, text};
@@ -50,12 +52,12 @@ fn check_lists(new: &Value, old: &Value, causes: &mut Causes) {
         toleration.as_object_mut().and_then(|toleration| toleration.remove("tolerationSeconds"));
         toleration
     };
-    let tolerations: Vec<Value> = list(new, "tolerations").iter().map(timeless).collect();
+    let tolerations: HashSet<Value> = list(new, "tolerations").iter().map(timeless).collect();
     if !list(old, "tolerations").iter().all(|toleration| tolerations.contains(&timeless(toleration))) {
         let why = "existing toleration can not be modified except its tolerationSeconds";
         causes.forbidden("spec.tolerations", why);
     }
-    let gates = list(old, "schedulingGates");
+    let gates: HashSet<&Value> = list(old, "schedulingGates").iter().collect();
     for (nth, gate) in list(new, "schedulingGates").iter().enumerate().filter(|(_, gate)| !gates.contains(gate)) {
         let why = format!("only deletion is allowed, but found new scheduling gate '{}'", text(gate, "name"));
         causes.forbidden(format!("spec.schedulingGates[{nth}].name"), &why);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::super::metadata::check_label;
-use super::super::{check_port, check_value, list, text};
+use super::super::{check_port, check_value, list, repeated, text};
 use super::{INT32_MAX, probe, resources, source};
 use crate::causes::Causes;
 use crate::names;
@@ -20,10 +20,11 @@ pub(super) struct Siblings<'a> {
 
 /// Reports the errors of the containers that run.
 pub(super) fn check_all(path: &str, containers: &[Value], siblings: &Siblings<'_>, causes: &mut Causes) {
+    let repeated = repeated(containers, |container| text(container, "name"));
     for (nth, container) in containers.iter().enumerate() {
         let at = format!("{path}[{nth}]");
         check(&at, container, siblings, causes);
-        if containers[..nth].iter().any(|other| text(other, "name") == text(container, "name")) {
+        if repeated[nth] {
             causes.duplicate(format!("{at}.name"), &json!(text(container, "name")));
         }
         probe::check_all(&at, container, siblings.grace_seconds, causes);
@@ -40,12 +41,12 @@ pub(super) fn check_init(
     siblings: &Siblings<'_>,
     causes: &mut Causes,
 ) {
+    let mut names: BTreeSet<&str> = regular.iter().map(|container| text(container, "name")).collect();
     for (nth, container) in containers.iter().enumerate() {
         let at = format!("{path}[{nth}]");
         check(&at, container, siblings, causes);
-        let others = regular.iter().chain(&containers[..nth]);
         let name = text(container, "name");
-        if !name.is_empty() && others.into_iter().any(|other| text(other, "name") == name) {
+        if !names.insert(name) && !name.is_empty() {
             causes.duplicate(format!("{at}.name"), &container["name"]);
         }
         if container["restartPolicy"] == "Always" {
@@ -133,6 +134,7 @@ fn check_host_port_conflicts(path: &str, containers: &[Value], causes: &mut Caus
 }
 
 fn check_mounts(path: &str, mounts: &[Value], siblings: &Siblings<'_>, causes: &mut Causes) {
+    let repeated = repeated(mounts, |mount| text(mount, "mountPath"));
     for (nth, mount) in mounts.iter().enumerate() {
         let field = |name: &str| format!("{path}[{nth}].{name}");
         let (name, at) = (text(mount, "name"), text(mount, "mountPath"));
@@ -145,7 +147,7 @@ fn check_mounts(path: &str, mounts: &[Value], siblings: &Siblings<'_>, causes: &
         if at.is_empty() {
             causes.required(field("mountPath"), "");
         }
-        if mounts[..nth].iter().any(|other| text(other, "mountPath") == at) {
+        if repeated[nth] {
             causes.invalid(field("mountPath"), &at.into(), "must be unique");
         }
         for below in ["subPath", "subPathExpr"].into_iter().filter(|below| !text(mount, below).is_empty()) {

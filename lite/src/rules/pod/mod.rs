@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use self::container::Siblings;
 pub(super) use self::defaults::fill_in;
 use super::metadata::{check_label, check_subdomain};
-use super::{check_value, child, default, list, text};
+use super::{check_value, child, default, list, repeated, text};
 use crate::causes::Causes;
 use crate::names;
 use crate::names::check_labels;
@@ -108,10 +108,11 @@ fn check_names(path: &str, pod: &Value, causes: &mut Causes) {
         causes.all(&of, &gate["conditionType"], names::qualified(text(gate, "conditionType")));
     }
     let gates = list(pod, "schedulingGates");
+    let repeated = repeated(gates, |gate| &gate["name"]);
     for (nth, gate) in gates.iter().enumerate() {
         let of = field(&format!("schedulingGates[{nth}]"));
         causes.all(&of, &gate["name"], names::qualified(text(gate, "name")));
-        if gates[..nth].iter().any(|other| other["name"] == gate["name"]) {
+        if repeated[nth] {
             causes.duplicate(of, &gate["name"]);
         }
     }

@@ -109,12 +109,13 @@ fn check_fields(spec: &Value, causes: &mut Causes) {
         causes.invalid(field, &spec["clusterIPs"], "first value must match `clusterIP`");
     }
     let families = list(spec, "ipFamilies");
+    let repeated = super::super::repeated(families, |family| family);
     for (nth, family) in families.iter().enumerate() {
         let field = format!("spec.ipFamilies[{nth}]");
         if !matches!(family.as_str(), Some("IPv4" | "IPv6")) {
             causes.unsupported(&field, family, &["IPv4", "IPv6"]);
         }
-        if families[..nth].contains(family) {
+        if repeated[nth] {
             causes.duplicate(field, family);
         }
     }

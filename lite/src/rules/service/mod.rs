@@ -3,9 +3,11 @@
 mod address;
 mod types;
 
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
 
-use super::{check_port, check_value, child, default, elements, list, text};
+use super::{check_port, check_value, child, default, elements, list, repeated, text};
 use crate::causes::Causes;
 use crate::names;
 
@@ -64,12 +66,15 @@ fn give_node_ports(spec: &mut Value, old_spec: &Value, serial: u64) {
     };
     let gives = types::gives_node_ports(spec);
     let needs = types::needs_node_ports(spec);
+    // Of two ports with one number, the first counts.
+    let had = list(old_spec, "ports").iter().rev();
+    let had: HashMap<(&Value, &Value), Option<u64>> =
+        had.map(|port| ((&port["port"], &port["protocol"]), port["nodePort"].as_u64())).collect();
     for (nth, port) in elements(spec, "ports").enumerate().filter(|_| needs) {
         if port["nodePort"].as_i64().unwrap_or_default() != 0 {
             continue;
         }
-        let same = |one: &&Value| one["port"] == port["port"] && one["protocol"] == port["protocol"];
-        let kept = list(old_spec, "ports").iter().find(same).and_then(|one| one["nodePort"].as_u64());
+        let kept = had.get(&(&port["port"], &port["protocol"])).copied().flatten();
         let given = kept.filter(|port| *port != 0).or_else(|| gives.then(|| drawn(nth)));
         if let Some(given) = given {
             port["nodePort"] = given.into();
@@ -139,10 +144,10 @@ fn check_node_ports(spec: &Value, causes: &mut Causes) {
             causes.invalid(field, number, "provided port is already allocated");
         }
     };
+    let repeated = repeated(ports, |port| (&port["nodePort"], &port["protocol"]));
     for (nth, port) in ports.iter().enumerate() {
         let number = &port["nodePort"];
-        let same = |other: &Value| other["nodePort"] == *number && other["protocol"] == port["protocol"];
-        let is_taken = number.as_i64().unwrap_or_default() != 0 && ports[..nth].iter().any(same);
+        let is_taken = number.as_i64().unwrap_or_default() != 0 && repeated[nth];
         check(format!("spec.ports[{nth}].nodePort"), number, is_taken);
     }
     if types::needs_health_check(spec) {
@@ -151,6 +156,7 @@ fn check_node_ports(spec: &Value, causes: &mut Causes) {
 }
 
 fn check_ports(ports: &[Value], causes: &mut Causes) {
+    let named_twice = repeated(ports, |port| text(port, "name"));
     for (nth, port) in ports.iter().enumerate() {
         let field = |name: &str| format!("spec.ports[{nth}].{name}");
         let name = text(port, "name");
@@ -159,7 +165,7 @@ fn check_ports(ports: &[Value], causes: &mut Causes) {
         }
         if !name.is_empty() {
             causes.all(&field("name"), &port["name"], names::label(name));
-            if ports[..nth].iter().any(|other| text(other, "name") == name) {
+            if named_twice[nth] {
                 causes.duplicate(field("name"), &port["name"]);
             }
         }
@@ -183,14 +189,12 @@ fn check_pairs(spec: &Value, causes: &mut Causes) {
     for (nth, _) in ports.iter().enumerate().filter(|(_, port)| spec["type"] == "ClusterIP" && number(port) != 0) {
         causes.forbidden(format!("spec.ports[{nth}].nodePort"), "may not be used when `type` is 'ClusterIP'");
     }
-    let is_twice = |nth: usize, key: &str| {
-        let port = &ports[nth];
-        ports[..nth].iter().any(|other| other[key] == port[key] && other["protocol"] == port["protocol"])
-    };
-    for (nth, port) in ports.iter().enumerate().filter(|(nth, port)| number(port) != 0 && is_twice(*nth, "nodePort")) {
+    let twice = |key: &'static str| repeated(ports, move |port| (&port[key], &port["protocol"]));
+    let (node_port_twice, port_twice) = (twice("nodePort"), twice("port"));
+    for (nth, port) in ports.iter().enumerate().filter(|(nth, port)| number(port) != 0 && node_port_twice[*nth]) {
         causes.duplicate(format!("spec.ports[{nth}].nodePort"), &port["nodePort"]);
     }
-    for (nth, port) in ports.iter().enumerate().filter(|(nth, _)| is_twice(*nth, "port")) {
+    for (nth, port) in ports.iter().enumerate().filter(|(nth, _)| port_twice[*nth]) {
         // The real server shows its own form of a port, with nothing but these two.
         let shown = format!(
             r#"{{"Name":"","Protocol":{},"AppProtocol":null,"Port":{},"TargetPort":0,"NodePort":0}}"#,

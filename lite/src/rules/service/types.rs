@@ -1,5 +1,7 @@
 //! The type of a Service, and the fields that only some types have.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::super::{check_value, list, text};
@@ -43,12 +45,12 @@ pub(super) fn drop_fields(spec: &mut Value, old: &Value) {
         fields.extend(["ipFamilies", "ipFamilyPolicy"].iter().filter(|field| unchanged(field)));
         fields.push("internalTrafficPolicy");
     }
-    let numbers = |spec: &Value| -> Vec<i64> {
+    let numbers = |spec: &Value| -> BTreeSet<i64> {
         let numbers = list(spec, "ports").iter().filter_map(|port| port["nodePort"].as_i64());
         numbers.filter(|number| *number != 0).collect()
     };
     let (had, has) = (numbers(old), numbers(spec));
-    if lost(needs_node_ports, spec) && has.iter().all(|number| had.contains(number)) {
+    if lost(needs_node_ports, spec) && has.is_subset(&had) {
         for port in spec["ports"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
             port.remove("nodePort");
         }
