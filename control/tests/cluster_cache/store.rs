@@ -146,7 +146,7 @@ fn a_store_of_an_older_format_is_emptied() {
 #[test]
 fn a_truncated_file_is_reported_as_damaged() {
     let length = spoilt(|_| {}).0.path().join("cluster-cache/objects.redb").metadata().unwrap().len();
-    let cuts = (1..32).map(|part| length * part / 32).chain([1, 63, 64, 4095, 4096, 4097, length - 1]);
+    let cuts = (0..32).map(|part| length * part / 32).chain([1, 63, 64, 4095, 4096, 4097, length - 1]);
     for cut in cuts {
         let (_folder, found) =
             spoilt(|path| std::fs::File::options().write(true).open(path).unwrap().set_len(cut).unwrap());

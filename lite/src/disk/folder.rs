@@ -9,8 +9,8 @@ use std::path::Path;
 const FOLDER: &str = "lite";
 const FILE: &str = "objects.redb";
 
-/// Opens the file of the objects, and creates it and its folder if they do not exist.
-pub(super) fn open(folder: &Path) -> io::Result<File> {
+/// Opens the file of the objects, and creates it and its folder if they do not exist; `true` if the file is new.
+pub(super) fn open(folder: &Path) -> io::Result<(File, bool)> {
     let inner = folder.join(FOLDER);
     DirBuilder::new().recursive(true).mode(0o700).create(&inner).map_err(|why| about(&inner, &why))?;
     private(&inner, 0o700)?;
@@ -19,10 +19,16 @@ pub(super) fn open(folder: &Path) -> io::Result<File> {
         return Err(io::Error::other(format!("{} is not a file", path.display())));
     }
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let file = options.open(&path).map_err(|why| about(&path, &why))?;
+    options.read(true).write(true).mode(0o600);
+    let opened = match options.open(&path) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {
+            options.create_new(true).open(&path).map(|file| (file, true))
+        }
+        opened => opened.map(|file| (file, false)),
+    };
+    let opened = opened.map_err(|why| about(&path, &why))?;
     private(&path, 0o600)?;
-    Ok(file)
+    Ok(opened)
 }
 
 /// Removes the permissions of others.

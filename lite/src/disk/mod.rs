@@ -58,7 +58,12 @@ impl Disk {
     /// # Errors
     /// When it cannot be used.
     pub(crate) fn open(folder: &Path) -> Result<Self, DataDirError> {
-        let file = folder::open(folder).map_err(|why| DataDirError::Io(why.to_string()))?;
+        let (file, is_new) = folder::open(folder).map_err(|why| DataDirError::Io(why.to_string()))?;
+        let length = file.metadata().map_err(|why| DataDirError::Io(why.to_string()))?.len();
+        if length == 0 && !is_new {
+            // The library takes it for a new one.
+            return Err(DataDirError::Damaged("the file is empty".to_owned()));
+        }
         let opened = contained(|| {
             let mut builder = Builder::new();
             builder.set_cache_size(PAGES_MAX).set_check_integrity_on_open(true);

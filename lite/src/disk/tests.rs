@@ -65,6 +65,7 @@ fn a_folder_that_cannot_be_used_is_refused_with_the_reason() {
         fs::OpenOptions::new().write(true).open(file).unwrap().set_len(length / 3).unwrap();
     };
     check(cut, |why| matches!(why, DataDirError::Damaged(_)));
+    check(|file| fs::write(file, "").unwrap(), |why| matches!(why, DataDirError::Damaged(_)));
     let replaced = |file: &Path| {
         fs::remove_file(file).unwrap();
         fs::create_dir(file).unwrap();

@@ -18,8 +18,8 @@ pub(super) fn file_in(folder: &Path) -> PathBuf {
     folder.join(FOLDER).join(FILE)
 }
 
-/// Opens the file of the store, and creates it and its folder if they do not exist.
-pub(super) fn open(folder: &Path) -> io::Result<File> {
+/// Opens the file of the store, and creates it and its folder if they do not exist; `true` if the file is new.
+pub(super) fn open(folder: &Path) -> io::Result<(File, bool)> {
     let inner = folder.join(FOLDER);
     DirBuilder::new().recursive(true).mode(0o700).create(&inner)?;
     private(&inner, 0o700)?;
@@ -29,9 +29,14 @@ pub(super) fn open(folder: &Path) -> io::Result<File> {
     {
         return Err(io::Error::other(format!("{} is not a file", path.display())));
     }
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    let opened = match options.open(&path) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => (options.create_new(true).open(&path)?, true),
+        opened => (opened?, false),
+    };
     private(&path, 0o600)?;
-    Ok(file)
+    Ok(opened)
 }
 
 /// Renames an unreadable store, so that a new one can take its place.

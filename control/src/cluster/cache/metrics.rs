@@ -12,6 +12,7 @@ pub struct CacheMetrics {
     pub(super) unchanged: IntCounter,
     pub(super) pending: IntGauge,
     pub(super) losses: IntCounter,
+    pub(super) damaged: IntCounter,
     pub(super) last_written: Gauge,
 }
 
@@ -38,6 +39,10 @@ impl CacheMetrics {
                 "tidegate_cache_losses_total",
                 "Times that the cache could not keep up; the next list restores the missed changes.",
             )?,
+            damaged: IntCounter::new(
+                "tidegate_cache_damaged_total",
+                "Times that the cache was damaged, empty or truncated, and was set aside.",
+            )?,
             last_written: Gauge::new(
                 "tidegate_cache_last_write_timestamp_seconds",
                 "Time of the last write to the cache, in seconds since the epoch.",
@@ -53,6 +58,7 @@ impl CacheMetrics {
         registry.register(Box::new(metrics.unchanged.clone()))?;
         registry.register(Box::new(metrics.pending.clone()))?;
         registry.register(Box::new(metrics.losses.clone()))?;
+        registry.register(Box::new(metrics.damaged.clone()))?;
         registry.register(Box::new(metrics.last_written.clone()))?;
         Ok(metrics)
     }

@@ -194,7 +194,7 @@ impl Cache {
                  API server answers"
             );
         }
-        let opened = restore::open(&options, seal.as_ref(), (&collections, &cached));
+        let opened = restore::open(&options, seal.as_ref(), (&collections, &cached), metrics);
         let (store, restored) = match opened {
             Ok((store, restored)) => (Ok(store), restored),
             Err(why @ (UnusableStore::Newer | UnusableStore::WrongKey)) => {

@@ -12,7 +12,7 @@ use super::folder;
 use super::seal::Seal;
 use super::store::{Batch, Position, Store};
 use super::unusable::UnusableStore;
-use super::{CacheOptions, StoredCollection};
+use super::{CacheMetrics, CacheOptions, StoredCollection};
 use crate::cluster::cached::{CachedKind, ServedKind};
 use crate::event::Collection;
 
@@ -85,6 +85,7 @@ pub(super) fn open(
     options: &CacheOptions,
     seal: Option<&Arc<Seal>>,
     (collections, cached): (&[StoredCollection], &[CachedKind]),
+    metrics: &CacheMetrics,
 ) -> Result<(Store, Restored), UnusableStore> {
     let attempt = Store::open(&options.folder, seal.cloned()).and_then(|store| {
         let restored = read(&store, options, (collections, cached))?;
@@ -97,6 +98,7 @@ pub(super) fn open(
         other => return other,
     };
     let aside = folder::set_aside(&options.folder).map_err(|why| UnusableStore::Io(why.to_string()))?;
+    metrics.damaged.inc();
     tracing::error!(error = why, aside = %aside.display(), "the cluster cache is damaged and set aside; a new one is created");
     Ok((Store::open(&options.folder, seal.cloned())?, Restored::default()))
 }

@@ -91,7 +91,8 @@ impl Store {
     /// # Errors
     /// Returns the reason if it cannot be used.
     pub fn open(folder: &Path, seal: Option<Arc<Seal>>) -> Result<Self, UnusableStore> {
-        let file = folder::open(folder).map_err(|why| UnusableStore::Io(why.to_string()))?;
+        let (file, is_new) = folder::open(folder).map_err(|why| UnusableStore::Io(why.to_string()))?;
+        let length = file.metadata().map_err(|why| UnusableStore::Io(why.to_string()))?.len();
         let written = Arc::new(AtomicU64::default());
         let counted = Arc::clone(&written);
         let opened = contained(|| {
@@ -100,6 +101,10 @@ impl Store {
             builder.create_with_backend(CountedFile::new(file, counted)?)
         });
         let store = Self { database: opened?, seal, written };
+        if length == 0 && !is_new {
+            // The library takes it for a new one. Told only now, when no other process has the file.
+            return Err(UnusableStore::Damaged("the file is empty".to_owned()));
+        }
         contained(|| store.prepare())??;
         Ok(store)
     }

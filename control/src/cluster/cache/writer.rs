@@ -276,10 +276,11 @@ impl Writer {
                 self.note_waiting(now);
             }
             Err(why) => {
-                if let UnusableStore::Damaged(_) = &why
-                    && let Err(why) = folder::set_aside(&self.options.folder)
-                {
-                    tracing::debug!(error = %why, "the damaged cluster cache cannot be set aside");
+                if let UnusableStore::Damaged(_) = &why {
+                    self.metrics.damaged.inc();
+                    if let Err(why) = folder::set_aside(&self.options.folder) {
+                        tracing::debug!(error = %why, "the damaged cluster cache cannot be set aside");
+                    }
                 }
                 self.fail(why, now);
             }
