@@ -6,7 +6,8 @@ use std::sync::{Arc, LazyLock};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tidegate_config::model::{
-    Action, Conditions, Head, HostPattern, HostRoutes, Origin, PathMatch, RegexCase, Route, TextMatch, ValueMatch,
+    Action, Conditions, Extent, Head, HostPattern, HostRoutes, Origin, PathMatch, RegexCase, Route, Steps, TextMatch,
+    ValueMatch,
 };
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 
@@ -93,7 +94,7 @@ fn path() -> impl Strategy<Value = String> {
 /// Compiled once, because compiling takes longer than everything else.
 static EXPRESSIONS: LazyLock<Vec<PathMatch>> = LazyLock::new(|| {
     let patterns = ["^/a", "b$", "^/[ab]+/", "ü", "^/$"];
-    patterns.map(|pattern| PathMatch::regex(pattern, RegexCase::Sensitive).unwrap()).into()
+    patterns.map(|pattern| PathMatch::regex(pattern, RegexCase::Sensitive, Extent::Anywhere).unwrap()).into()
 });
 
 fn path_match() -> impl Strategy<Value = PathMatch> {
@@ -133,7 +134,7 @@ fn host_routes(drawn: &[Drawn], fallback: Option<&Drawn>) -> HostRoutes {
 
 /// The reference: every route in order of precedence, tried one by one.
 fn scan<'a>(ordered: &'a [Arc<Route>], path: &str) -> Vec<&'a Arc<Route>> {
-    ordered.iter().filter(|route| route.path.matches(path)).collect()
+    ordered.iter().filter(|route| route.path.matches(path, &Steps::of_request())).collect()
 }
 
 fn check(drawn: &[Drawn], fallback: Option<&Drawn>, requests: &[Request]) -> Result<(), TestCaseError> {
@@ -149,10 +150,13 @@ fn check_host(host: &HostRoutes, mut ordered: Vec<Arc<Route>>, requests: &[Reque
     prop_assert_eq!(ordered.iter().collect::<Vec<_>>(), host.routes());
     for request in requests {
         let want = scan(&ordered, &request.path);
-        let got: Vec<_> = host.candidates(&request.path).collect();
+        let got: Vec<_> = host.candidates(&request.path, &Steps::of_request()).collect();
         prop_assert_eq!(&got, &want, "{}", &request.path);
-        let want = want.into_iter().find(|route| route.conditions.hold(request)).or_else(|| host.fallback());
-        prop_assert_eq!(host.find(&request.path, request), want, "{:?}", request);
+        let want = want
+            .into_iter()
+            .find(|route| route.conditions.hold(request, &Steps::of_request()))
+            .or_else(|| host.fallback());
+        prop_assert_eq!(host.find(&request.path, request, &Steps::of_request()), want, "{:?}", request);
     }
     Ok(())
 }
@@ -263,8 +267,9 @@ fn ten_thousand_paths_are_indexed() {
     let host = host_routes(&drawn, None);
     assert!(host.indexed());
     for number in [0, 1, 99, 100, 5000, 9999] {
-        let found: Vec<_> = host.candidates(&format!("{}/below", path(number))).map(|r| r.origin.position).collect();
+        let below = format!("{}/below", path(number));
+        let found: Vec<_> = host.candidates(&below, &Steps::of_request()).map(|r| r.origin.position).collect();
         assert_eq!(found, [number]);
     }
-    assert_eq!(host.candidates("/shop/0/{item}").count(), 0);
+    assert_eq!(host.candidates("/shop/0/{item}", &Steps::of_request()).count(), 0);
 }

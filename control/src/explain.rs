@@ -26,7 +26,7 @@ use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
     Bind, BindProtocol, Compression, Cors, Decision, Destination, Effective, Endpoint, ExternalAuth, Filter, Found,
     Guard, Head as _, HostRoutes, Listener, ListenerOrigin, RequestAttributes, RetryPolicy, Route, SessionPersistence,
-    ShareDecision, Snapshot, Target, TlsListener, WeightedTarget, decide, decide_share, stops_preflight,
+    ShareDecision, Snapshot, Subject, Target, TlsListener, WeightedTarget, decide, decide_share, stops_preflight,
 };
 
 use crate::attachment::ListenerRef;
@@ -167,7 +167,7 @@ pub fn explain(
         .iter()
         .map(find)
         .max_by_key(|(key, found)| (Some(key.address.ip()) == named, found.route.is_some(), found.listener.is_some()));
-    let (key, Found { listener, host: routes, route }) =
+    let (key, Found { listener, host: routes, route, untried }) =
         found.ok_or_else(|| format!("no listener accepts {}", question.url))?;
     if let Some(carried) = bytes.filter(|_| route.is_none()) {
         return Ok(of_connections(snapshot, (findings, not_serving), question, &carried));
@@ -181,7 +181,7 @@ pub fn explain(
         None => rank(snapshot.in_turn(listener, &question.host, &question.path), (routes, route), question),
         Some(_) => Rank::default(),
     };
-    let not_here = misdirected.is_some().then_some(421);
+    let not_here = misdirected.is_some().then_some(421).or(untried.map(Subject::status));
     Ok(Explanation {
         url: question.url.clone(),
         method: question.method().to_owned(),

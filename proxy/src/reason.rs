@@ -24,6 +24,10 @@ pub(crate) enum Reason {
     HeadTooLarge,
     /// A longer request line than allowed.
     UriTooLong,
+    /// A longer path than expressions are tried with, or one that takes them too many steps.
+    PathUntried,
+    /// A longer header or query parameter than expressions are tried with, or one that takes them too many steps.
+    ValueUntried,
     /// It came before the TLS handshake was complete, with a method that is not allowed then (RFC 8470 section 5.2).
     TooEarly,
     /// It has passed this edge too often: a destination behind the edge leads back to it.
@@ -78,7 +82,7 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// All of them, for the metrics.
-    pub(crate) const ALL: [Self; 35] = [
+    pub(crate) const ALL: [Self; 37] = [
         Self::MalformedRequest,
         Self::MissingHost,
         Self::MalformedHost,
@@ -89,6 +93,8 @@ impl Reason {
         Self::UnknownTransferCoding,
         Self::HeadTooLarge,
         Self::UriTooLong,
+        Self::PathUntried,
+        Self::ValueUntried,
         Self::TooEarly,
         Self::LoopDetected,
         Self::Misdirected,
@@ -130,6 +136,8 @@ impl Reason {
             Self::UnknownTransferCoding => (501, "unknown-transfer-coding", true),
             Self::HeadTooLarge => (431, "head-too-large", true),
             Self::UriTooLong => (414, "uri-too-long", true),
+            Self::PathUntried => (414, "path-untried", false),
+            Self::ValueUntried => (431, "value-untried", false),
             Self::TooEarly => (425, "too-early", false),
             Self::LoopDetected => (508, "loop-detected", false),
             Self::Misdirected => (421, "misdirected-request", false),

@@ -1,13 +1,10 @@
 //! Settings of response compression: the responses, the clients and the level. The data plane decides by these for each
 //! response.
 
-use std::sync::Arc;
+use serde::Serialize;
 
-use regex::bytes::{Regex, RegexBuilder};
-use serde::{Serialize, Serializer};
-
-/// The maximum size of a compiled expression of user agents, in bytes.
-const AGENTS_BYTES_MAX: usize = 64 << 10;
+use super::expression::{Comparison, Expression, ExpressionFault, Extent, Subject};
+use super::path::RegexCase;
 
 /// The media type that is compressed in any case.
 const ALWAYS: &str = "text/html";
@@ -90,17 +87,26 @@ pub enum DisabledAgents {
     /// Internet Explorer 4 to 6, except that of Windows XP with service pack 2, which sends `SV1`.
     Msie6,
     /// Those that match an expression.
-    Matching(AgentRegex),
+    Matching(Expression),
 }
 
 impl DisabledAgents {
-    /// Returns `true` if a value of `User-Agent` is one of them.
+    /// Those in which an expression finds a match, by bytes and without regard to case.
+    ///
+    /// # Errors
+    /// See [`Expression::new`].
+    pub fn matching(pattern: &str) -> Result<Self, ExpressionFault> {
+        let comparison = Comparison { subject: Subject::Agent, case: RegexCase::Insensitive, extent: Extent::Anywhere };
+        Expression::new(pattern, comparison).map(Self::Matching)
+    }
+
+    /// Returns `true` if a value of `User-Agent` is one of them. One that is too long for an expression may be.
     #[must_use]
     pub fn hold(&self, agent: &[u8]) -> bool {
         match self {
             Self::Nobody => false,
             Self::Msie6 => is_msie6(agent),
-            Self::Matching(expression) => expression.0.is_match(agent),
+            Self::Matching(expression) => expression.test(agent).unwrap_or(true),
         }
     }
 }
@@ -113,40 +119,6 @@ fn is_msie6(agent: &[u8]) -> bool {
         Some([b'4' | b'5', b'.', ..]) => true,
         Some([b'6', b'.', rest @ ..]) => !rest.windows(3).any(|window| window == b"SV1"),
         Some(_) | None => false,
-    }
-}
-
-/// A case-insensitive expression of user agents.
-#[derive(Clone, Debug)]
-pub struct AgentRegex(Arc<Regex>);
-
-impl AgentRegex {
-    /// Compiles an expression that matches anywhere in a `User-Agent`, by bytes and without regard to case.
-    ///
-    /// # Errors
-    /// If it is not a valid expression of linear time, or compiles to more than 64 KiB.
-    pub fn new(expression: &str) -> Result<Self, String> {
-        let regex = RegexBuilder::new(expression)
-            .case_insensitive(true)
-            .unicode(false)
-            .size_limit(AGENTS_BYTES_MAX)
-            .dfa_size_limit(AGENTS_BYTES_MAX)
-            .build();
-        regex.map(|regex| Self(Arc::new(regex))).map_err(|error| error.to_string())
-    }
-}
-
-impl PartialEq for AgentRegex {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.as_str() == other.0.as_str()
-    }
-}
-
-impl Eq for AgentRegex {}
-
-impl Serialize for AgentRegex {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.0.as_str())
     }
 }
 
@@ -196,12 +168,12 @@ mod tests {
 
     #[test]
     fn agent_expressions_ignore_case_and_are_limited() {
-        let agents = DisabledAgents::Matching(AgentRegex::new("^old|Robot/[0-9]").unwrap());
+        let agents = DisabledAgents::matching("^old|Robot/[0-9]").unwrap();
         for (agent, want) in [("Old one", true), ("a ROBOT/7", true), ("not old", false), ("robot/x", false)] {
             assert_eq!(agents.hold(agent.as_bytes()), want, "{agent:?}");
         }
         assert!(agents.hold(b"\xff robot/1 \xff"));
-        assert!(AgentRegex::new("(").is_err() && AgentRegex::new("(?=x)").is_err());
-        assert!(AgentRegex::new("(x{1000}){1000}").is_err());
+        assert!(agents.hold(&[b'x'; 10_000]), "too long to be tried");
+        assert!(DisabledAgents::matching("(").is_err() && DisabledAgents::matching("(?=x)").is_err());
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::backend::{Destination, Target, WeightedTarget};
 use super::bind::BindKey;
 use super::condition::Head;
+use super::expression::{Steps, Subject};
 use super::external_auth::ExternalAuth;
 use super::filter::{DirectResponse, Redirect};
 use super::guard::Guard;
@@ -26,6 +27,10 @@ pub struct Found<'s> {
     pub host: Option<&'s Arc<HostRoutes>>,
     /// The route. It may be the last resort, which takes requests that other hosts leave.
     pub route: Option<&'s Arc<Route>>,
+    /// The text that an expression could not be tried with, because it is too long, or because the expressions before
+    /// had taken too many steps. The request must be refused: a route that guards it might have matched. There is no
+    /// route then.
+    pub untried: Option<Subject>,
 }
 
 impl Snapshot {
@@ -42,23 +47,37 @@ impl Snapshot {
     #[must_use]
     pub fn find<'s, H: Head + ?Sized>(&'s self, bind: &BindKey, host: &str, path: &str, head: &H) -> Found<'s> {
         let Some(listener) = self.bind(bind).and_then(|bind| bind.listener(host)) else { return Found::default() };
-        let Some(table) = self.hosts().table(&listener.table) else {
-            return Found { listener: Some(listener), ..Found::default() };
-        };
+        let steps = Steps::of_request();
+        let (host, route) = self.taken_by(listener, host, (path, head), &steps);
+        let untried = steps.untried();
+        Found { listener: Some(listener), host, route: route.filter(|_| untried.is_none()), untried }
+    }
+
+    /// The virtual host and the route that take a request, if the steps suffice.
+    fn taken_by<'s, H: Head + ?Sized>(
+        &'s self,
+        listener: &Listener,
+        host: &str,
+        (path, head): (&str, &H),
+        steps: &Steps,
+    ) -> (Option<&'s Arc<HostRoutes>>, Option<&'s Arc<Route>>) {
+        let Some(table) = self.hosts().table(&listener.table) else { return (None, None) };
         if !listener.table.is_shared() {
-            let taken = |routes: &'s Arc<HostRoutes>| Some((routes, routes.find(path, head)?));
-            let candidates = |routes: &'s Arc<HostRoutes>| routes.candidates(path).map(move |route| (routes, route));
-            let named = || Route::of_named_headers(table.matching(host).flat_map(candidates), head);
+            let taken = |routes: &'s Arc<HostRoutes>| Some((routes, routes.find(path, head, steps)?));
+            let candidates =
+                |routes: &'s Arc<HostRoutes>| routes.candidates(path, steps).map(move |route| (routes, route));
+            let named = || Route::of_named_headers(table.matching(host).flat_map(candidates), head, steps);
             let found = table.matching(host).find_map(taken).or_else(named);
             let host = found.map(|(host, _)| host).or_else(|| table.matching(host).next());
-            return Found { listener: Some(listener), host, route: found.map(|(_, route)| route) };
+            return (host, found.map(|(_, route)| route));
         }
         let routes = table.matching(host).next();
-        let own = routes.and_then(|routes| routes.find(path, head));
-        let candidates = |routes: &'s Arc<HostRoutes>| routes.candidates(path).map(move |route| (routes, route));
-        let named = || Route::of_named_headers(routes.into_iter().flat_map(candidates), head).map(|(_, route)| route);
+        let own = routes.and_then(|routes| routes.find(path, head, steps));
+        let candidates = |routes: &'s Arc<HostRoutes>| routes.candidates(path, steps).map(move |route| (routes, route));
+        let named =
+            || Route::of_named_headers(routes.into_iter().flat_map(candidates), head, steps).map(|(_, route)| route);
         let last_resort = || self.last_resort(routes).map(|(_, route)| route);
-        Found { listener: Some(listener), host: routes, route: own.or_else(named).or_else(last_resort) }
+        (routes, own.or_else(named).or_else(last_resort))
     }
 }
 
@@ -74,8 +93,10 @@ impl Snapshot {
         path: &str,
     ) -> Vec<(&'s Arc<HostRoutes>, &'s Arc<Route>)> {
         let Some(table) = self.hosts().table(&listener.table) else { return Vec::new() };
-        let of_host =
-            |routes: &'s Arc<HostRoutes>| routes.in_turn(path).map(move |route| (routes, route)).collect::<Vec<_>>();
+        let steps = &Steps::of_request();
+        let of_host = |routes: &'s Arc<HostRoutes>| {
+            routes.in_turn(path, steps).map(move |route| (routes, route)).collect::<Vec<_>>()
+        };
         if !listener.table.is_shared() {
             return table.matching(host).flat_map(of_host).collect();
         }
@@ -322,7 +343,8 @@ mod tests {
         let check_path = |host: &str, path: &str, want: (Option<&str>, Option<&str>)| {
             let found = snapshot.find(&bind, host, path, &Plain);
             let in_turn = found.listener.map(|listener| snapshot.in_turn(listener, host, path)).unwrap_or_default();
-            let first = in_turn.into_iter().map(|(_, route)| route).find(|route| route.takes(&Plain));
+            let first =
+                in_turn.into_iter().map(|(_, route)| route).find(|route| route.takes(&Plain, &Steps::of_request()));
             assert_eq!(first.map(Arc::as_ptr), found.route.map(Arc::as_ptr), "{host}{path}");
             let listener = found.listener.map(|listener| &*listener.name.0);
             let route = found.route.map(|route| &*route.origin.object.name.name);

@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 
 use super::certificate::ServerCertificates;
 use super::condition::Head;
+use super::expression::Steps;
 use super::path::PathMatch;
 use super::path_index::PathIndex;
 use super::path_shard::UNINDEXED_MAX;
@@ -113,15 +114,16 @@ impl HostRoutes {
         matches!(self.routes, Routes::Indexed(_))
     }
 
-    /// The routes whose path matches, in order of precedence, whatever their conditions. Allocates nothing.
-    pub fn candidates<'a>(&'a self, path: &str) -> impl Iterator<Item = &'a Arc<Route>> {
-        self.routes.candidates(path).filter(move |route| route.path.matches(path))
+    /// The routes whose path matches, in order of precedence, whatever their conditions. Allocates nothing. Expressions
+    /// take some of the steps.
+    pub fn candidates<'a>(&'a self, path: &str, steps: &Steps) -> impl Iterator<Item = &'a Arc<Route>> {
+        self.routes.candidates(path).filter(move |route| route.path.matches(path, steps))
     }
 
     /// The routes with exactly this path, in order of precedence.
     pub fn with_path<'a>(&'a self, path: &'a PathMatch) -> impl Iterator<Item = &'a Arc<Route>> {
         let expressions = match &self.routes {
-            Routes::Indexed(index) if matches!(path, PathMatch::Regex(..) | PathMatch::AnyService(_)) => {
+            Routes::Indexed(index) if matches!(path, PathMatch::Regex(_) | PathMatch::AnyService(_)) => {
                 Some(index.scanned())
             }
             Routes::Few(_) | Routes::Indexed(_) => None,
@@ -132,16 +134,17 @@ impl HostRoutes {
         all.filter(move |route| route.path == *path)
     }
 
-    /// The route that takes a request with this normalised path, or the fallback.
+    /// The route that takes a request with this normalised path, or the fallback. If the steps do not suffice, it is
+    /// not known which route takes the request.
     #[must_use]
-    pub fn find<H: Head + ?Sized>(&self, path: &str, head: &H) -> Option<&Arc<Route>> {
-        self.candidates(path).find(|route| route.takes(head)).or_else(|| self.fallback())
+    pub fn find<H: Head + ?Sized>(&self, path: &str, head: &H, steps: &Steps) -> Option<&Arc<Route>> {
+        self.candidates(path, steps).find(|route| route.takes(head, steps)).or_else(|| self.fallback())
     }
 
     /// The routes that [`HostRoutes::find`] tries in turn for a request with this normalised path: the first that takes
     /// it serves it. The fallback, whose conditions are not evaluated, is the last.
-    pub fn in_turn<'a>(&'a self, path: &str) -> impl Iterator<Item = &'a Arc<Route>> {
-        self.candidates(path).chain(self.fallback())
+    pub fn in_turn<'a>(&'a self, path: &str, steps: &Steps) -> impl Iterator<Item = &'a Arc<Route>> {
+        self.candidates(path, steps).chain(self.fallback())
     }
 }
 

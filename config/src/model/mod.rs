@@ -12,6 +12,7 @@ mod condition;
 mod cors;
 mod decision;
 mod edge;
+mod expression;
 mod external_auth;
 mod filter;
 mod guard;
@@ -43,11 +44,14 @@ pub use backend::{
 };
 pub use bind::{Bind, BindKey, BindProtocol, Binds};
 pub use certificate::{Certificate, CertificateFault, ServerCertificates};
-pub use compression::{AgentRegex, Compression, DisabledAgents, MediaTypes, Proxied};
-pub use condition::{Conditions, Head, TextMatch, Unmet, ValueMatch, ValueSource, WholeRegex};
+pub use compression::{Compression, DisabledAgents, MediaTypes, Proxied};
+pub use condition::{Conditions, Head, TextMatch, Unmet, ValueMatch, ValueSource};
 pub use cors::{AnyOr, Cors};
 pub use decision::{Decision, Found, Refusal, RequestAttributes, ShareDecision, decide, decide_share, stops_preflight};
 pub use edge::{ConnectionsMax, EdgeSettings, RequestHeadLimits, TlsSettings, TlsVersions};
+pub use expression::{
+    Comparison, Expression, ExpressionFault, Extent, REQUEST_STEPS_MAX, ROUTES_STEPS_MAX, Steps, Subject,
+};
 pub use external_auth::{AuthProtocol, ExternalAuth};
 pub use filter::{
     CONNECTION_HEADERS, DirectResponse, Filter, HeaderEdits, Mirror, PathRewrite, Redirect, ResponseEdits,
@@ -63,7 +67,7 @@ pub use listener::{
 };
 pub use log_format::{LogFormat, LogPiece, LogVariable};
 pub use networks::Networks;
-pub use path::{Normalized, PathMatch, REGEX_BYTES_MAX, RegexCase, normalize};
+pub use path::{Normalized, PathMatch, RegexCase, normalize};
 
 pub use retry::RetryPolicy;
 pub use route::{Action, Later, Origin, Precedence, Route};

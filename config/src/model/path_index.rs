@@ -106,7 +106,7 @@ impl PathIndex {
 fn literal(route: &Route) -> Option<&str> {
     match &route.path {
         PathMatch::Exact(path) | PathMatch::Prefix(path) => Some(path),
-        PathMatch::PrefixCharacters(_) | PathMatch::Regex(..) | PathMatch::AnyService(_) => None,
+        PathMatch::PrefixCharacters(_) | PathMatch::Regex(_) | PathMatch::AnyService(_) => None,
     }
 }
 

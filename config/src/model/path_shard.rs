@@ -72,7 +72,7 @@ impl Tree {
             match &route.path {
                 PathMatch::Exact(path) => exact.entry(path.get(skip..)?).or_default().push(number),
                 PathMatch::Prefix(path) => prefixes.entry(path.get(skip..)?).or_default().push(number),
-                PathMatch::PrefixCharacters(_) | PathMatch::Regex(..) | PathMatch::AnyService(_) => return None,
+                PathMatch::PrefixCharacters(_) | PathMatch::Regex(_) | PathMatch::AnyService(_) => return None,
             }
         }
         let numbers: BTreeMap<&str, u32> = prefixes.keys().copied().zip(0u32..).collect();

@@ -7,6 +7,7 @@ use http::header::{ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD
 
 use super::condition::{Head, Unmet};
 use super::cors::Cors;
+use super::expression::Steps;
 use super::route::Route;
 
 /// The request that a preflight asks about, as far as it is known: its method, and the headers of the preflight. Of its
@@ -74,16 +75,16 @@ impl Route {
     /// Returns `true` if its conditions hold for a request, or for the request that a preflight asks about if it
     /// answers preflights.
     #[must_use]
-    pub fn takes<H: Head + ?Sized>(&self, head: &H) -> bool {
-        self.unmet(head).is_none()
+    pub fn takes<H: Head + ?Sized>(&self, head: &H, steps: &Steps) -> bool {
+        self.unmet(head, steps).is_none()
     }
 
     /// The first condition that a request does not meet; see [`Route::takes`].
     #[must_use]
-    pub fn unmet<H: Head + ?Sized>(&self, head: &H) -> Option<Unmet<'_>> {
-        let unmet = self.conditions.unmet(head)?;
+    pub fn unmet<H: Head + ?Sized>(&self, head: &H, steps: &Steps) -> Option<Unmet<'_>> {
+        let unmet = self.conditions.unmet(head, steps)?;
         match AskedRequest::of(head).filter(|_| self.answers_preflights()) {
-            Some(asked) => self.conditions.unmet(&asked),
+            Some(asked) => self.conditions.unmet(&asked, steps),
             None => Some(unmet),
         }
     }
@@ -94,10 +95,11 @@ impl Route {
     pub(super) fn of_named_headers<'r, T, H: Head + ?Sized>(
         candidates: impl Iterator<Item = (T, &'r Arc<Self>)>,
         head: &H,
+        steps: &Steps,
     ) -> Option<(T, &'r Arc<Self>)> {
         let asked = AskedRequest::of(head)?;
         let takes = |route: &Self| {
-            let unmet = route.conditions.unmet_unless(&asked, |name| asked.announces(name));
+            let unmet = route.conditions.unmet_unless(&asked, steps, |name| asked.announces(name));
             Cors::of(&route.filters).is_some() && unmet.is_none()
         };
         let mut taking = candidates.filter(|(_, route)| takes(route));
@@ -182,7 +184,7 @@ mod tests {
     fn a_preflight_goes_to_the_rule_of_the_method_that_it_asks_about() {
         #[track_caller]
         fn check(route: &Route, request: &Request, want: bool) {
-            assert_eq!(route.takes(request), want);
+            assert_eq!(route.takes(request, &Steps::of_request()), want);
         }
         let preflight = Request("OPTIONS", &[ORIGIN_OF, PUT]);
         let policy = [cors(5)];
@@ -215,7 +217,7 @@ mod tests {
     fn named_headers_select_a_rule_unless_policies_differ() {
         #[track_caller]
         fn check(routes: &[Arc<Route>], request: &Request, want: Option<usize>) {
-            let found = Route::of_named_headers(routes.iter().enumerate(), request);
+            let found = Route::of_named_headers(routes.iter().enumerate(), request, &Steps::of_request());
             assert_eq!(found.map(|(place, _)| place), want);
         }
         let named = Request("OPTIONS", &[ORIGIN_OF, PUT, ("access-control-request-headers", "x-a, X-Key")]);

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::backend::{Target, WeightedTarget};
 use super::condition::Conditions;
+use super::expression::Expression;
 use super::filter::{DirectResponse, Filter, Redirect};
 use super::guard::Guard;
 use super::path::PathMatch;
@@ -190,6 +191,33 @@ impl Route {
             age: &self.origin.age,
             position: self.origin.position,
             object: &self.origin.object,
+        }
+    }
+
+    /// The price of its expressions in steps: what trying it with a request takes at most.
+    #[must_use]
+    pub fn price(&self) -> u64 {
+        self.expressions().map(Expression::price).sum()
+    }
+
+    /// The expressions of its path and its conditions.
+    pub fn expressions(&self) -> impl Iterator<Item = &Expression> {
+        let path = match &self.path {
+            PathMatch::Regex(expression) => Some(expression),
+            PathMatch::Exact(_) | PathMatch::Prefix(_) | PathMatch::PrefixCharacters(_) | PathMatch::AnyService(_) => {
+                None
+            }
+        };
+        let values = self.conditions.headers.iter().chain(&self.conditions.queries);
+        path.into_iter().chain(values.filter_map(|value| value.value.expression()))
+    }
+
+    /// The literal path of routes that a request tries together; `None` for those that are tried whatever the path.
+    #[must_use]
+    pub const fn tried_at(&self) -> Option<&PathMatch> {
+        match &self.path {
+            PathMatch::Exact(_) | PathMatch::Prefix(_) => Some(&self.path),
+            PathMatch::PrefixCharacters(_) | PathMatch::Regex(_) | PathMatch::AnyService(_) => None,
         }
     }
 

@@ -18,6 +18,7 @@ mod config_map;
 mod cookie;
 mod deployment;
 mod endpoint_slice;
+mod expressions;
 mod field;
 pub mod gateway;
 mod ingress;

@@ -268,7 +268,7 @@ fn conditions_beyond_a_limit_drop_the_rule() {
         json!({"path": {"type": "RegularExpression", "value": "/(a{1000}){1000}"}}),
         concat!(
             r#"spec.rules[0].matches[0].path.value: "/(a{1000}){1000}" is not a usable expression "#,
-            "(Compiled regex exceeds size limit of 262144 bytes.), so it is dropped"
+            "(its states take more than 131072 bytes), so it is dropped"
         ),
     );
 }
@@ -284,10 +284,24 @@ fn regular_expressions_per_route_are_limited() {
         &json!({"rules": rules}),
         ("dropped rules [8]", 1),
         &[concat!(
-            r#"spec.rules[8].matches[0].headers[0].value: "a." exceeds the limit of 128 expressions of one route, "#,
+            r#"spec.rules[8].matches[0].headers[0].value: "a." exceeds the limit of 128 expressions, "#,
             "so it is dropped"
         )],
     );
+}
+
+/// With an expression of so many states, each letter of a path would take thousands of steps.
+#[test]
+fn expressions_that_cost_too_much_drop_their_rules() {
+    let value = "/.*[ab][a-z]{3000}[q-z]";
+    let hostile = |_| json!({"path": {"type": "RegularExpression", "value": value}});
+    let rules = many(16, |number| json!({"name": format!("r{number}"), "matches": many(8, hostile)}));
+    let why = "is not a usable expression (its states take more than 131072 bytes), so it is dropped";
+    let told: Vec<String> =
+        (0..16).map(|rule| format!("spec.rules[{rule}].matches[0].path.value: \"{value}\" {why}")).collect();
+    let told: Vec<&str> = told.iter().map(String::as_str).collect();
+    let dropped = "dropped rules [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]";
+    check(Kind::HttpRoute, &json!({"rules": rules}), (dropped, 1), &told);
 }
 
 #[test]

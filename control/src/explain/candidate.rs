@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde::Serialize;
-use tidegate_config::model::{HostRoutes, Route};
+use tidegate_config::model::{HostRoutes, Route, Steps};
 
 use super::ExplainRequest;
 
@@ -64,7 +64,7 @@ pub(super) fn rank(
             winner = Some((host, route));
             continue;
         }
-        let unmet = || route.unmet(asked).map(|unmet| unmet.to_string());
+        let unmet = || route.unmet(asked, &Steps::of_request()).map(|unmet| unmet.to_string());
         let (list, why) = match winner {
             None => (&mut rank.passed_over, unmet()),
             Some(winner) => (&mut rank.next, Some(unmet().unwrap_or_else(|| later((host, route), winner)))),
@@ -77,7 +77,7 @@ pub(super) fn rank(
     }
     if taken.is_none() {
         let routes = host.into_iter().flat_map(|host| host.routes());
-        let mut others = routes.filter(|route| !route.path.matches(&asked.path));
+        let mut others = routes.filter(|route| !route.path.matches(&asked.path, &Steps::of_request()));
         rank.others = others.by_ref().take(LISTED_MAX).map(|route| Candidate::of(route, None)).collect();
         rank.omitted += others.count();
     }

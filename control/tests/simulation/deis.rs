@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use tidegate_config::model::{HostExpression, HostPattern, PathMatch};
+use tidegate_config::model::{Expression, HostExpression, HostPattern, PathMatch};
 use tidegate_config::object::{Age, ObjectName};
 use tidegate_config::project::{DeisApp, DeisDomain, DeisExpression, DeisLocations, Whitelist};
 
@@ -35,7 +35,7 @@ pub(crate) fn app(die: &mut Rng, name: &ObjectName) -> DeisApp {
     let certificates = certificates.collect();
     let expression = (die.u32(0..4) == 0 && !domains.is_empty()).then(|| {
         let text = format!(r"(?:{}|[ab][0-9])\..+", domains[0].to_string().replace('*', "x"));
-        let host = HostExpression::new(0, &text, 1 << 16).expect("an expression");
+        let host = HostExpression::new(0, Expression::new(&text, HostExpression::COMPARISON).expect("an expression"));
         DeisExpression { domains: [domains[0].clone()].into(), host }
     });
     DeisApp {

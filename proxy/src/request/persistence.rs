@@ -141,7 +141,7 @@ fn path_of(path: &PathMatch) -> &str {
     let (text, is_whole) = match path {
         PathMatch::Exact(path) | PathMatch::Prefix(path) => (&**path, true),
         PathMatch::PrefixCharacters(path) => (&**path, false),
-        PathMatch::Regex(..) | PathMatch::AnyService(_) => ("", true),
+        PathMatch::Regex(_) | PathMatch::AnyService(_) => ("", true),
     };
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+=:@".contains(byte);
     let plain = text.bytes().take_while(is_plain).count();

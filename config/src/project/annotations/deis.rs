@@ -20,6 +20,7 @@ use super::{Annotation, Dialect, read};
 use crate::finding::Finding;
 use crate::model::{Compression, EdgeSettings, PathMatch};
 use crate::object::{Age, ObjectName};
+use crate::project::expressions::Expressions;
 use crate::project::field::FindingList;
 use crate::project::raw_object::{Annotations, annotation_field};
 
@@ -284,9 +285,9 @@ fn locations(other: Option<&str>, paths: Option<&str>, findings: &mut FindingLis
     };
     let domain = domain(other).map_err(|why| findings.dropped(&of_domain, other, why)).ok()?;
     let mut paths: Vec<PathMatch> = Vec::new();
+    let mut expressions = Expressions::new(EXPRESSIONS_MAX);
     for entry in bounded(list, &of_paths, findings) {
-        let expressions = paths.iter().filter(|path| matches!(path, PathMatch::Regex(..))).count();
-        match location(entry, expressions < EXPRESSIONS_MAX) {
+        match location(entry, &mut expressions) {
             Ok(path) if paths.contains(&path) => {}
             Ok(path) => paths.push(path),
             Err(why) => findings.dropped(&of_paths, entry, why),

@@ -1,7 +1,8 @@
 //! `regexDomain`: an alternative beginning of the hosts of an application.
 
-use super::deis_value::{DeisDomain, EXPRESSION_BYTES_MAX, no_expression};
+use super::deis_value::DeisDomain;
 use crate::model::HostExpression;
+use crate::project::expressions::Expressions;
 use crate::project::field::FindingList;
 use crate::project::raw_object::annotation_field;
 
@@ -44,17 +45,21 @@ pub(super) fn expression(
             format_args!("exceeds the limit of {DOMAINS_MAX} domains in the expression"),
         );
     }
-    let names: Vec<String> = meant.iter().map(|domain| regex::escape(&domain.to_string())).collect();
-    // Compiled by itself first, because it becomes one branch of an alternation.
-    let host = HostExpression::new(created_s, text, EXPRESSION_BYTES_MAX).and_then(|_| {
+    let names: Vec<String> = meant.iter().map(|domain| regex_syntax::escape(&domain.to_string())).collect();
+    // Checked by itself first, because it becomes one branch of an alternation.
+    let mut expressions = Expressions::new(1);
+    let host = expressions.check(text).and_then(|()| {
         let whole = format!(r"(?:{}|{text})\..+", names.join("|"));
-        HostExpression::new(created_s, &whole, EXPRESSION_BYTES_MAX)
+        expressions.compile(&whole, HostExpression::COMPARISON)
     });
     match host {
-        Ok(host) if !meant.is_empty() => return Some(DeisExpression { domains: meant.into(), host }),
+        Ok(expression) if !meant.is_empty() => {
+            let host = HostExpression::new(created_s, expression);
+            return Some(DeisExpression { domains: meant.into(), host });
+        }
         Ok(_) if domains.is_empty() => {}
         Ok(_) => findings.without_effect(&field, text, "it contains none of the domains"),
-        Err(why) => findings.dropped(&field, text, no_expression(&why)),
+        Err(why) => findings.dropped(&field, text, why),
     }
     None
 }

@@ -87,7 +87,7 @@ pub(super) const DISABLE: Annotation<Router> = annotation!(
     "gzip.disable",
     "regular expression, or `msie6`",
     "`msie6`",
-    "User agents that get nothing compressed: those with a match anywhere, without regard to case. `msie6` is Internet Explorer 4 to 6, except 6 with `SV1`; an empty value is no user agent. An expression has neither backreferences nor look-around, and compiles to 64 KiB at most.",
+    "User agents that get nothing compressed: those with a match anywhere, without regard to case. `msie6` is Internet Explorer 4 to 6, except 6 with `SV1`; an empty value is no user agent. An expression has neither backreferences nor look-around, and has a [limited price](limits.md#regular-expressions).",
     Default,
     None,
     |router, text| set(&mut router.gzip.disabled, agents(text))

@@ -9,14 +9,14 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::finding::printable;
-use crate::model::{AgentRegex, DisabledAgents, HostPattern, MediaTypes, PathMatch, Proxied, RegexCase, WildcardDepth};
+use crate::model::{
+    Comparison, DisabledAgents, Extent, HostPattern, MediaTypes, PathMatch, Proxied, RegexCase, Subject, WildcardDepth,
+};
 use crate::project::annotation_value::sources;
+use crate::project::expressions::Expressions;
 
 /// The longest time of an annotation: a year.
 const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
-
-/// The maximum size of a compiled expression in bytes.
-pub(super) const EXPRESSION_BYTES_MAX: usize = 64 << 10;
 
 /// The maximum number of media types, which are compared with that of each response.
 const MEDIA_TYPES_MAX: usize = 128;
@@ -169,7 +169,7 @@ pub(super) fn certificate(entry: &str) -> Result<(Arc<str>, Arc<str>), String> {
 
 /// The path of a `location` of nginx: a prefix of characters, or the match of its modifier. `^~` gives the prefix
 /// precedence over expressions.
-pub(super) fn location(entry: &str, may_be_expression: bool) -> Result<PathMatch, String> {
+pub(super) fn location(entry: &str, expressions: &mut Expressions) -> Result<PathMatch, String> {
     let (modifier, path) = match entry.split_once(char::is_whitespace) {
         Some((modifier, path)) => (modifier, path.trim_start()),
         None => ("", entry),
@@ -178,20 +178,15 @@ pub(super) fn location(entry: &str, may_be_expression: bool) -> Result<PathMatch
         "" | "^~" if path == "/" => Err("would take the whole host from the other application".to_owned()),
         "" | "^~" => PathMatch::prefix_characters(path).map_err(str::to_owned),
         "=" => PathMatch::exact(path).map_err(str::to_owned),
-        "~" | "~*" if !may_be_expression => Err("exceeds the limit of expressions".to_owned()),
-        "~" => expression(path, RegexCase::Sensitive),
-        "~*" => expression(path, RegexCase::Insensitive),
+        "~" => expression(path, RegexCase::Sensitive, expressions),
+        "~*" => expression(path, RegexCase::Insensitive, expressions),
         _ => Err("is not a path, optionally preceded by =, ^~, ~ or ~*".to_owned()),
     }
 }
 
-fn expression(text: &str, case: RegexCase) -> Result<PathMatch, String> {
-    PathMatch::regex_within(text, case, EXPRESSION_BYTES_MAX).map_err(|why| no_expression(&why))
-}
-
-/// One line that says why a text is not a regular expression.
-pub(super) fn no_expression(why: &str) -> String {
-    format!("is not a regular expression: {}", why.rsplit("error: ").next().unwrap_or_default())
+fn expression(text: &str, case: RegexCase, expressions: &mut Expressions) -> Result<PathMatch, String> {
+    let comparison = Comparison { subject: Subject::Path, case, extent: Extent::Anywhere };
+    expressions.compile(text, comparison).map(PathMatch::Regex)
 }
 
 /// User agents that match one expression, or nginx's word for the oldest. An empty expression would match all agents;
@@ -200,7 +195,7 @@ pub(super) fn agents(text: &str) -> Result<DisabledAgents, String> {
     match text.trim() {
         "" => Ok(DisabledAgents::Nobody),
         "msie6" => Ok(DisabledAgents::Msie6),
-        _ => AgentRegex::new(text).map(DisabledAgents::Matching).map_err(|why| no_expression(&why)),
+        _ => DisabledAgents::matching(text).map_err(|fault| fault.to_string()),
     }
 }
 
@@ -269,7 +264,7 @@ mod tests {
             &["0", "-1", "text", "a.com: b"],
         );
         check(
-            |text| location(text, true),
+            |text| location(text, &mut Expressions::new(1)),
             &["/webhooks", "= /x", "^~ /x", "~ ^/v[0-9]+", "~* \\.png$"],
             &["/", "^~ /", "webhooks", "", "! /x", "~ (", "/a b"],
         );

@@ -6,15 +6,16 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::http_filter::{FilterContext, HttpFilters, filters};
-use super::http_match::{Expressions, Named, values};
+use super::http_match::{Named, values, whole};
 use super::http_route::{HOSTNAMES_MAX, HttpBackend, SpecJson, rule_name, shares};
 use super::parent::{Hostnames, ParentRef, hostnames, parents};
 use super::rules::Rules;
 use super::session::{RuleId, RuleSession, session};
 use crate::finding::printable;
-use crate::model::{PathMatch, ValueMatch};
+use crate::model::{PathMatch, Subject, ValueMatch};
 use crate::object::Age;
 use crate::project::Projection;
+use crate::project::expressions::Expressions;
 use crate::project::field::{FindingList, InvalidValue, read, read_or_default};
 use crate::project::raw_object::{RawObject, created_s};
 
@@ -158,15 +159,16 @@ fn grpc_match(
             exact(service.as_deref(), method.as_deref())
         }
         (Some("RegularExpression"), service, method) => {
-            // Each is compiled by itself first: an invalid expression could close its group early.
+            // Each is checked by itself first: an invalid expression could close its group early.
             for (below, pattern) in [("service", service), ("method", method)] {
                 if let Some(pattern) = pattern {
-                    expressions.whole(pattern).map_err(|why| fault(below, pattern, &why))?;
+                    expressions.check(pattern).map_err(|why| fault(below, pattern, &why))?;
                 }
             }
             let any = "[^/]+";
             let (service, method) = (service.as_deref().unwrap_or(any), method.as_deref().unwrap_or(any));
-            expressions.path(&format!("/(?:{service})/(?:{method})"))
+            let pattern = format!("/(?:{service})/(?:{method})");
+            expressions.compile(&pattern, whole(Subject::Path)).map(PathMatch::Regex)
         }
         (Some(kind), _, _) => return Err(fault("type", kind, "is neither Exact nor RegularExpression")),
     };

@@ -7,7 +7,8 @@ use http::HeaderName;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::model::{Conditions, PathMatch, RegexCase, TextMatch, ValueMatch, WholeRegex};
+use crate::model::{Comparison, Conditions, Extent, PathMatch, RegexCase, Subject, TextMatch, ValueMatch};
+use crate::project::expressions::Expressions;
 use crate::project::field::{FindingList, InvalidValue, read};
 
 /// The maximum length of one path in bytes.
@@ -16,10 +17,10 @@ const PATH_BYTES_MAX: usize = 1024;
 const VALUE_BYTES_MAX: usize = 4096;
 /// The maximum number of headers, and of query parameters, of one match.
 const VALUES_MAX: usize = 16;
-/// The maximum number of expressions of one route.
-const EXPRESSIONS_MAX: usize = 128;
-/// The maximum size of a compiled expression in bytes.
-const EXPRESSION_BYTES_MAX: usize = 1 << 18;
+/// The comparison of an expression with a whole text.
+pub(super) const fn whole(subject: Subject) -> Comparison {
+    Comparison { subject, case: RegexCase::Sensitive, extent: Extent::Whole }
+}
 
 /// A match of requests. One of the matches of a rule must hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,46 +59,6 @@ struct ValueJson {
     value: Option<String>,
 }
 
-/// Compiles the expressions of one route, and limits their number.
-pub(super) struct Expressions {
-    left: usize,
-}
-
-impl Expressions {
-    pub(super) const fn new() -> Self {
-        Self { left: EXPRESSIONS_MAX }
-    }
-
-    fn take(&mut self) -> Result<(), String> {
-        match self.left.checked_sub(1) {
-            Some(left) => self.left = left,
-            None => return Err(format!("exceeds the limit of {EXPRESSIONS_MAX} expressions of one route")),
-        }
-        Ok(())
-    }
-
-    /// An expression that must match a whole text.
-    pub(super) fn whole(&mut self, pattern: &str) -> Result<WholeRegex, String> {
-        self.take()?;
-        WholeRegex::within(pattern, RegexCase::Sensitive, EXPRESSION_BYTES_MAX).map_err(|why| reason(&why))
-    }
-
-    /// An expression that must match a whole path.
-    pub(super) fn path(&mut self, pattern: &str) -> Result<PathMatch, String> {
-        self.take()?;
-        let build = |pattern: &str| PathMatch::regex_within(pattern, RegexCase::Sensitive, EXPRESSION_BYTES_MAX);
-        // Compiled by itself first: an invalid expression could close the group early and escape the anchors.
-        build(pattern).map_err(|why| reason(&why))?;
-        build(&format!(r"\A(?:{pattern})\z")).map_err(|why| reason(&why))
-    }
-}
-
-/// The last line of an error about an expression; the lines before it show the expression.
-fn reason(why: &str) -> String {
-    let line = why.lines().next_back().unwrap_or_default();
-    format!("is not a usable expression ({})", line.strip_prefix("error: ").unwrap_or(line))
-}
-
 /// The match of a rule without matches: every request.
 pub(super) fn every_request() -> HttpMatch {
     HttpMatch { path: PathMatch::Prefix(Arc::default()), conditions: Conditions::default() }
@@ -128,7 +89,7 @@ fn path(json: PathJson, field: &str, expressions: &mut Expressions) -> Result<Pa
     let path = match json.kind.as_deref() {
         None | Some("PathPrefix") => PathMatch::prefix(&text).map_err(str::to_owned),
         Some("Exact") => PathMatch::exact(&text).map_err(str::to_owned),
-        Some("RegularExpression") => expressions.path(&text),
+        Some("RegularExpression") => expressions.compile(&text, whole(Subject::Path)).map(PathMatch::Regex),
         Some(kind) => {
             let why = "is not Exact, PathPrefix or RegularExpression".to_owned();
             return Err(fault("type", kind.to_owned(), why));
@@ -210,7 +171,8 @@ fn value(raw: &RawValue, named: Named, field: &str, expressions: &mut Expression
     let value = match json.kind.as_deref() {
         None | Some("Exact") => TextMatch::Exact(text.into()),
         Some("RegularExpression") => {
-            TextMatch::Regex(expressions.whole(&text).map_err(|why| fault("value", &text, why))?)
+            let expression = expressions.compile(&text, whole(Subject::Value));
+            TextMatch::Regex(expression.map_err(|why| fault("value", &text, why))?)
         }
         Some(kind) => return Err(fault("type", kind, "is neither Exact nor RegularExpression".to_owned())),
     };

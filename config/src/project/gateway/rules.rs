@@ -2,9 +2,9 @@
 
 use serde_json::value::RawValue;
 
-use super::http_match::Expressions;
 use crate::object::{ObjectName, Uid};
 use crate::project::Meta;
+use crate::project::expressions::Expressions;
 use crate::project::field::{FindingList, InvalidValue};
 
 /// The maximum number of rules of one route.
@@ -13,6 +13,9 @@ const RULES_MAX: usize = 16;
 const RULE_MATCHES_MAX: usize = 64;
 /// The maximum number of matches of all rules of a route.
 const MATCHES_MAX: usize = 128;
+
+/// The maximum number of expressions of a route.
+const EXPRESSIONS_MAX: usize = 128;
 
 /// The common state of reading the rules of one route.
 pub(super) struct Rules<'r> {
@@ -29,7 +32,7 @@ impl<'r> Rules<'r> {
     /// The state before the first rule.
     pub(super) fn of(route: &'r Meta, findings: &'r mut FindingList) -> Self {
         let (own, uid) = (&route.object.name, route.uid);
-        Self { own, uid, expressions: Expressions::new(), matches_left: MATCHES_MAX, findings }
+        Self { own, uid, expressions: Expressions::new(EXPRESSIONS_MAX), matches_left: MATCHES_MAX, findings }
     }
 
     /// The valid rules, and the indexes of the invalid ones.

@@ -17,7 +17,7 @@ use tidegate_config::finding::Finding;
 use tidegate_config::model::{BackendKey, Certificate, HostPattern, HostRoutes, Route, VirtualHost};
 use tidegate_config::object::{Age, ObjectRef};
 
-use super::whole::{Rights, certificates, default_lost, host_owned, rule_lost};
+use super::whole::{Prices, Rights, certificates, default_lost, host_owned, rule_lost};
 use crate::attachment::{Claim, backends};
 
 /// A certificate, and its server name.
@@ -45,6 +45,8 @@ pub(crate) struct ClaimIndex {
     certified: BTreeSet<AgedClaim>,
     /// The number of serving routes to each Service port.
     routes_to: BTreeMap<BackendKey, usize>,
+    /// The prices of the serving routes; `None` if routes were dropped because of theirs.
+    prices: Option<Prices>,
 }
 
 /// The effect of changed claims on their host.
@@ -185,11 +187,15 @@ impl ClaimIndex {
         for key in routes.all().flat_map(|route| backends(route)) {
             *routes_to.entry(key.clone()).or_default() += 1;
         }
-        Some(Self { rights, whole_max, claims, contenders, fallbacks, last_resorts, certified, routes_to })
+        let mut winners: Vec<&RankedRoute> = contenders.iter().collect();
+        winners.dedup_by(|next, first| next.has_match(first));
+        let prices = Prices::of(winners.into_iter().map(|it| &it.route));
+        let prices = Some(prices).filter(Prices::are_within_limits);
+        Some(Self { rights, whole_max, claims, contenders, fallbacks, last_resorts, certified, routes_to, prices })
     }
 
     /// The effect of new claims of these objects on the host. `None` if the host must be compiled whole: it may
-    /// have another owner, the change is large, or the host has become small.
+    /// have another owner, the change is large, the host has become small, or its expressions exceed a limit.
     pub(super) fn change(
         &self,
         host: &VirtualHost,
@@ -217,6 +223,9 @@ impl ClaimIndex {
         if count.max((before.len() + change.routes_added.len()).saturating_sub(change.routes_removed.len()))
             <= self.whole_max
         {
+            return None;
+        }
+        if !self.prices.as_ref()?.admit(&change.routes_removed, &change.routes_added) {
             return None;
         }
         change.findings =
@@ -296,6 +305,10 @@ impl ClaimIndex {
         replace(&mut self.fallbacks, &change.removed.fallbacks, change.added.fallbacks);
         replace(&mut self.last_resorts, &change.removed.last_resorts, change.added.last_resorts);
         replace(&mut self.certified, &change.removed.certified, change.added.certified);
+        if let Some(prices) = &mut self.prices {
+            change.routes_removed.iter().for_each(|route| prices.remove(route));
+            change.routes_added.iter().for_each(|route| prices.add(route));
+        }
         let mut changed_claims: BTreeMap<&BackendKey, [usize; 2]> = BTreeMap::new();
         for (side, routes, host) in [(0, &change.routes_removed, before), (1, &change.routes_added, after)] {
             let all = routes.iter().chain(&host.fallback).chain(&host.last_resort);

@@ -9,9 +9,10 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tidegate_config::finding::{Finding, Problem};
+use tidegate_config::finding::{Finding, Problem, printable};
 use tidegate_config::model::{
-    Certificate, Conditions, HostPattern, HostRoutes, PathMatch, Route, ServerCertificates, VirtualHost,
+    Certificate, Conditions, HostPattern, HostRoutes, PathMatch, ROUTES_STEPS_MAX, Route, ServerCertificates,
+    VirtualHost,
 };
 use tidegate_config::object::{Age, ObjectRef};
 
@@ -75,7 +76,8 @@ pub(super) fn compile(rights: &Rights, host: &VirtualHost, claims: &[&Claim]) ->
     let claims: Vec<&Claim> = claims.iter().copied().filter(|claim| rights.has_effect(claim)).collect();
     let paths = claims.iter().flat_map(|claim| &claim.routes).cloned().collect();
     let (fallback, last_resort) = fallbacks(host, &claims, &mut findings);
-    let mut routes = HostRoutes::new(host.clone(), settle_conflicts(host, paths, &mut findings), fallback);
+    let paths = affordable(host, settle_conflicts(host, paths, &mut findings), &mut findings);
+    let mut routes = HostRoutes::new(host.clone(), paths, fallback);
     routes.last_resort = last_resort;
     routes.owner = (!rights.shared).then(|| Arc::clone(&rights.oldest.object.name.namespace));
     routes.certificates = certificates(claims.iter().copied());
@@ -143,6 +145,102 @@ fn settle_conflicts(host: &VirtualHost, mut routes: Vec<Arc<Route>>, findings: &
         }
     }
     kept
+}
+
+/// The prices of the expressions of routes, by the literal path at which they are tried together; see
+/// [`Route::tried_at`].
+#[derive(Clone, Debug, Default)]
+pub(super) struct Prices(BTreeMap<Option<PathMatch>, u64>);
+
+impl Prices {
+    /// The prices of these routes.
+    pub(super) fn of<'r>(routes: impl IntoIterator<Item = &'r Arc<Route>>) -> Self {
+        let mut prices = Self::default();
+        routes.into_iter().for_each(|route| prices.add(route));
+        prices
+    }
+
+    /// Returns `true` if a route can be added.
+    fn have_room(&self, route: &Route) -> bool {
+        let before = self.0.get(&route.tried_at().cloned()).copied().unwrap_or(0);
+        before + route.price() <= ROUTES_STEPS_MAX
+    }
+
+    /// Returns `true` if nothing exceeds its limit.
+    pub(super) fn are_within_limits(&self) -> bool {
+        self.0.values().all(|price| *price <= ROUTES_STEPS_MAX)
+    }
+
+    /// Returns `true` if nothing exceeds its limit after these routes are removed and added. The cost grows with these
+    /// routes alone.
+    pub(super) fn admit(&self, removed: &[Arc<Route>], added: &[Arc<Route>]) -> bool {
+        let mut changes: BTreeMap<Option<&PathMatch>, [u64; 2]> = BTreeMap::new();
+        for (side, routes) in [removed, added].into_iter().enumerate() {
+            for route in routes.iter().filter(|route| route.price() > 0) {
+                if let Some(sum) = changes.entry(route.tried_at()).or_default().get_mut(side) {
+                    *sum += route.price();
+                }
+            }
+        }
+        changes.into_iter().all(|(path, [removed, added])| {
+            let before = self.0.get(&path.cloned()).copied().unwrap_or(0);
+            (before + added).saturating_sub(removed) <= ROUTES_STEPS_MAX
+        })
+    }
+
+    pub(super) fn add(&mut self, route: &Route) {
+        let price = route.price();
+        if price > 0 {
+            *self.0.entry(route.tried_at().cloned()).or_default() += price;
+        }
+    }
+
+    pub(super) fn remove(&mut self, route: &Route) {
+        let price = route.price();
+        if price > 0
+            && let Entry::Occupied(mut sum) = self.0.entry(route.tried_at().cloned())
+        {
+            *sum.get_mut() = sum.get().saturating_sub(price);
+            if *sum.get() == 0 {
+                sum.remove();
+            }
+        }
+    }
+}
+
+/// Drops routes whose expressions, with those of older routes that a request may try as well, would take more steps
+/// than one request may. Those of the oldest objects stay.
+fn affordable(host: &VirtualHost, mut routes: Vec<Arc<Route>>, findings: &mut Vec<Finding>) -> Vec<Arc<Route>> {
+    if Prices::of(&routes).are_within_limits() {
+        return routes;
+    }
+    let mut by_age: Vec<&Arc<Route>> = routes.iter().filter(|route| route.price() > 0).collect();
+    by_age.sort_by(|a, b| {
+        let key = |route: &'_ Route| (route.origin.age.clone(), route.origin.object.clone(), route.origin.position);
+        key(a).cmp(&key(b)).then_with(|| a.cmp_match(b))
+    });
+    let mut prices = Prices::default();
+    let mut dropped = BTreeSet::new();
+    for route in by_age {
+        if prices.have_room(route) {
+            prices.add(route);
+        } else {
+            dropped.insert(Arc::as_ptr(route));
+            findings.push(too_dear(host, route));
+        }
+    }
+    routes.retain(|route| !dropped.contains(&Arc::as_ptr(route)));
+    routes
+}
+
+/// The finding about a route whose expressions take too many steps.
+fn too_dear(host: &VirtualHost, route: &Route) -> Finding {
+    let (value, price) = (printable(&route.path.to_string()), route.price());
+    let why = format!(
+        "has expressions of {price} steps, which with those of older rules of {host} exceeds the limit of \
+         {ROUTES_STEPS_MAX} for a request"
+    );
+    Finding::new(route.origin.object.clone(), &*route.origin.field, Problem::RuleDropped { value, why })
 }
 
 /// The certificates of the claims, the oldest one's first, each once per name.

@@ -3,7 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::{HeaderName, HeaderValue};
-use tidegate_config::model::{AgentRegex, DisabledAgents, MediaTypes};
+use tidegate_config::model::{DisabledAgents, MediaTypes};
 
 use super::*;
 use crate::http::edits::Edit;
@@ -108,7 +108,7 @@ fn requests_may_forbid_compression() {
     check_accepted(&[GZIP, "user-agent: Mozilla/4.0 (compatible; MSIE 6.0; Windows NT 5.1; SV1)"], true);
     check_accepted(&[GZIP, "via: 1.1 cache"], true);
     check_accepted(&[GZIP, "range: bytes=0-1"], true);
-    let disabled = DisabledAgents::Matching(AgentRegex::new("robot").unwrap());
+    let disabled = DisabledAgents::matching("robot").unwrap();
     let compression = Compression { disabled, ..usual() };
     let robot = request(&[GZIP, "user-agent: A Robot"]);
     assert_eq!(decided(compression, &robot, 200, None, &[HTML]), Decision::NotHere);

@@ -1,7 +1,7 @@
 //! Tables of tokens from clients, and of cookies for them.
 
 use http::HeaderName;
-use tidegate_config::model::{AppProtocol, Endpoint, SessionKey};
+use tidegate_config::model::{AppProtocol, Endpoint, Extent, RegexCase, SessionKey};
 use tidegate_config::object::Uid;
 
 use super::*;
@@ -221,5 +221,5 @@ fn browsers_send_the_cookie_for_the_path_of_the_rule() {
     check(PathMatch::prefix("/a/b;c/d").unwrap(), "/a");
     check(PathMatch::prefix("/a%20b").unwrap(), "/");
     check(PathMatch::prefix_characters("/a/b").unwrap(), "/a");
-    check(PathMatch::regex("^/a", tidegate_config::model::RegexCase::Sensitive).unwrap(), "/");
+    check(PathMatch::regex("^/a", RegexCase::Sensitive, Extent::Anywhere).unwrap(), "/");
 }
