@@ -22,6 +22,7 @@ mod settings;
 mod signal;
 mod supervise;
 mod topology;
+mod user_file;
 mod wire;
 
 use std::process::ExitCode;

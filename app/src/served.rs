@@ -27,10 +27,12 @@ use tokio_util::sync::CancellationToken;
 use crate::listen_place::ListenPlace;
 use crate::settings::{Serve, ServeAddress, Server, TlsFiles};
 use crate::supervise::Supervisor;
-use crate::{debug, forward_writes};
+use crate::{debug, forward_writes, user_file};
 
 /// The minimum length of a token in characters: shorter ones could be guessed.
 const TOKEN_MIN: usize = 16;
+/// The maximum size of a file with certificates, a key or a token.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The served API with its open socket.
 #[derive(Debug)]
@@ -201,7 +203,7 @@ fn watch_cache_kind(kind: Kind, forwards_writes: bool) -> WatchCacheKind {
 }
 
 fn read(flag: &str, path: &Path) -> anyhow::Result<Vec<u8>> {
-    std::fs::read(path).with_context(|| format!("{flag} {}", path.display()))
+    user_file::read(path, FILE_BYTES_MAX).map_err(|why| anyhow::anyhow!("{flag} {}: {why}", path.display()))
 }
 
 /// The certificates in a file; empty if it holds no PEM certificate.

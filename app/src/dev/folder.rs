@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde_json::Value;
 
 use super::documents::{self, FILE_BYTES_MAX, Identity};
+use crate::user_file;
 
 /// The maximum number of files; a folder with more is probably a mistake.
 const FILES_MAX: usize = 1000;
@@ -46,6 +48,16 @@ pub(super) struct Wanted {
 pub(super) struct Reading {
     pub(super) objects: BTreeMap<Identity, Wanted>,
     pub(super) complaints: BTreeSet<Complaint>,
+    /// The files that could be read.
+    pub(super) files: BTreeMap<PathBuf, Stamp>,
+}
+
+/// Tells one text of a file from another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Stamp {
+    /// Bytes of the text; 0 if it is empty.
+    length: usize,
+    modified: Option<SystemTime>,
 }
 
 /// A change of one object.
@@ -64,20 +76,17 @@ pub(super) fn read(folder: &Path) -> Reading {
     find(folder, 0, &mut files, &mut reading);
     files.sort();
     for file in files {
-        match text(&file) {
-            Ok(text) => reading.take(&file, &text),
+        // Whoever writes on after this is seen by the next reading.
+        let modified = fs::metadata(&file).and_then(|found| found.modified()).ok();
+        match user_file::read_text(&file, FILE_BYTES_MAX) {
+            Ok(text) => {
+                reading.files.insert(file.clone(), Stamp { length: text.trim_end().len(), modified });
+                reading.take(&file, &text);
+            }
             Err(why) => reading.complain(&file, None, why),
         }
     }
     reading
-}
-
-fn text(file: &Path) -> Result<String, String> {
-    let length = fs::metadata(file).map_err(|why| why.to_string())?.len();
-    if length > FILE_BYTES_MAX {
-        return Err(format!("is larger than {FILE_BYTES_MAX} bytes"));
-    }
-    fs::read_to_string(file).map_err(|why| why.to_string())
 }
 
 fn find(folder: &Path, depth: usize, files: &mut Vec<PathBuf>, reading: &mut Reading) {
@@ -136,6 +145,39 @@ impl Reading {
                 self.objects.entry(identity.clone()).or_insert_with(|| wanted.clone());
             }
         }
+    }
+
+    /// Keeps the objects of files that may be only half written: a shell empties a file when a command starts, and the
+    /// command writes its text seconds later, part by part. A text that is shorter than the one before, or lacks one of
+    /// its objects, counts once it has settled; an empty one never counts. Returns the files that are waited for.
+    pub(super) fn keep_unsettled(
+        &mut self,
+        before: &Self,
+        is_settled: impl Fn(&Path, Stamp) -> bool,
+    ) -> Vec<(PathBuf, Stamp)> {
+        let mut waiting = Vec::new();
+        for (file, last) in &before.files {
+            let Some(stamp) = self.files.get(file).copied().filter(|stamp| stamp != last) else { continue };
+            let had = || before.objects.iter().filter(|(_, wanted)| wanted.file == *file);
+            let has_lost = had().any(|(identity, _)| !self.objects.contains_key(identity));
+            let is_empty = stamp.length == 0;
+            let counts = !has_lost && stamp.length >= last.length || !is_empty && is_settled(file, stamp);
+            if counts || had().next().is_none() {
+                continue;
+            }
+            self.objects.retain(|_, wanted| wanted.file != *file);
+            for (identity, wanted) in had() {
+                self.objects.entry(identity.clone()).or_insert_with(|| wanted.clone());
+            }
+            self.files.insert(file.clone(), *last);
+            if is_empty {
+                let why = "is empty: its objects stay until it has a text or is deleted";
+                self.complain(file, None, why.to_owned());
+            } else {
+                waiting.push((file.clone(), stamp));
+            }
+        }
+        waiting
     }
 
     /// The changes from an earlier reading to this one: deletions last, namespaces created first and deleted last.
@@ -223,6 +265,52 @@ mod tests {
         let before = [("1.yaml", format!("{a}{b}")), ("2.yaml", manifest("Service", "c", ""))];
         check(&before, &[("1.yaml", format!("{a}---\nkind: [\n"))], &["delete Service c"]);
         check(&before, &[("1.yaml", "\u{0}".to_owned()), before[1].clone()], &[]);
+    }
+
+    /// Writes `text` to a file of two Services, and compares the objects that stay at first, the number of files that
+    /// are waited for, and the objects that stay once the text has settled.
+    #[track_caller]
+    fn check_rewritten(text: &str, at_first: &[&str], waits: usize, at_last: &[&str]) {
+        let folder = folder(&[("1.yaml", manifest("Service", "a", "") + &manifest("Service", "b", "spec: {}\n"))]);
+        let before = read(folder.path());
+        fs::write(folder.path().join("1.yaml"), text).unwrap();
+        let reading = |settled| {
+            let mut reading = read(folder.path());
+            reading.keep_unread(&before);
+            let waiting = reading.keep_unsettled(&before, |_, _| settled).len();
+            let names: Vec<String> = reading.objects.keys().map(|identity| identity.name.clone()).collect();
+            (names.join(" "), waiting)
+        };
+        assert_eq!(reading(false), (at_first.join(" "), waits));
+        assert_eq!(reading(true), (at_last.join(" "), 0));
+    }
+
+    #[test]
+    fn a_half_written_file_keeps_its_objects_until_it_has_settled() {
+        let (a, b) = (manifest("Service", "a", ""), manifest("Service", "b", ""));
+        check_rewritten("", &["a", "b"], 0, &["a", "b"]);
+        check_rewritten("\n\n", &["a", "b"], 0, &["a", "b"]);
+        check_rewritten(&a, &["a", "b"], 1, &["a"]);
+        check_rewritten(&(a.clone() + &b), &["a", "b"], 1, &["a", "b"]);
+        check_rewritten(&(a.clone() + "---\nkind: Serv"), &["a", "b"], 1, &["a", "b"]);
+        check_rewritten("# nothing any more\n", &["a", "b"], 1, &[]);
+        let longer =
+            a.clone() + &manifest("Service", "b", "spec: {type: ExternalName}\n") + &manifest("Secret", "c", "");
+        check_rewritten(&longer, &["c", "a", "b"], 0, &["c", "a", "b"]);
+        let renamed = a + &manifest("Service", "c", "spec: {type: ExternalName}\n");
+        check_rewritten(&renamed, &["a", "b"], 1, &["a", "c"]);
+    }
+
+    #[test]
+    fn an_empty_file_is_told_of_if_it_had_objects() {
+        let folder = folder(&[("1.yaml", manifest("Service", "a", "")), ("2.yaml", String::new())]);
+        let before = read(folder.path());
+        assert_eq!(before.complaints, BTreeSet::new());
+        fs::write(folder.path().join("1.yaml"), "").unwrap();
+        let mut reading = read(folder.path());
+        reading.keep_unsettled(&before, |_, _| true);
+        let why: Vec<&str> = reading.complaints.iter().map(|complaint| complaint.why.as_str()).collect();
+        assert_eq!(why, ["is empty: its objects stay until it has a text or is deleted"]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Keeps the server equal to the files of a folder: reads them, applies the differences, and follows their changes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,18 +8,20 @@ use notify::{RecursiveMode, Watcher as _};
 use serde_json::json;
 use tidegate_control::options::Ingresses;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::apply::Applier;
 use super::definitions;
 use super::documents;
-use super::folder::{self, Change, Complaint, Reading};
+use super::folder::{self, Change, Complaint, Reading, Stamp};
 
 /// Editors write a file in several steps: it is read after this time without a change.
 const QUIET: Duration = Duration::from_millis(50);
 /// The maximum number of steps to wait for, so that a folder that changes all the time is read too.
 const STEPS_MAX: usize = 20;
+/// The time after which a text that has not changed again counts as the whole of its file.
+const SETTLED: Duration = Duration::from_secs(1);
 /// The interval of retries after the server refused an object, since the reason may be gone (a namespace created by
 /// hand).
 const RETRY: Duration = Duration::from_secs(5);
@@ -34,6 +36,8 @@ pub(super) struct Load {
     loaded: watch::Sender<Option<usize>>,
     /// The reading applied so far.
     applied: Reading,
+    /// The texts that may be half written, and since when they have been as they are.
+    unsettled: BTreeMap<PathBuf, (Stamp, Instant)>,
     complaints: BTreeSet<Complaint>,
     /// `true` if the definitions that every `dev` cluster has are created.
     defined: bool,
@@ -46,8 +50,17 @@ impl Load {
         ingresses: Option<Ingresses>,
         loaded: watch::Sender<Option<usize>>,
     ) -> Self {
-        let (applied, complaints) = (Reading::default(), BTreeSet::new());
-        Self { applier: Applier::new(client), folder, ingresses, loaded, applied, complaints, defined: false }
+        let (applied, unsettled, complaints) = (Reading::default(), BTreeMap::new(), BTreeSet::new());
+        Self {
+            applier: Applier::new(client),
+            folder,
+            ingresses,
+            loaded,
+            applied,
+            unsettled,
+            complaints,
+            defined: false,
+        }
     }
 
     /// Leaves out all definitions except those of the folder.
@@ -72,9 +85,17 @@ impl Load {
             // This follows the files, so that their routes serve sooner.
             self.define().await;
             let retry = async { if refused { sleep(RETRY).await } else { std::future::pending().await } };
+            let settled = self.unsettled.values().map(|(_, since)| *since + SETTLED).min();
+            let settled = async {
+                match settled {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = retry => {}
+                () = settled => {}
                 Some(()) = changes.recv() => rest(&mut changes).await,
             }
         }
@@ -86,10 +107,12 @@ impl Load {
         let reading = tokio::task::spawn_blocking(move || folder::read(&folder)).await;
         let Ok(mut reading) = reading else { return true };
         reading.keep_unread(&self.applied);
+        self.wait_for_whole_texts(&mut reading);
         let first = self.loaded.borrow().is_none();
         if first && !reading.objects.keys().any(|identity| identity.kind == "IngressClass") {
             self.make_class().await;
         }
+        self.applied.files.clone_from(&reading.files);
         let mut complaints = reading.complaints.clone();
         // Only objects of the Gateway API wait for their definitions; all others are applied first.
         let waits = |change: &Change| {
@@ -107,6 +130,22 @@ impl Load {
         }
         self.complaints = complaints;
         refused
+    }
+
+    /// Keeps the objects of files that are being written, and remembers what is waited for.
+    fn wait_for_whole_texts(&mut self, reading: &mut Reading) {
+        let (now, before) = (Instant::now(), std::mem::take(&mut self.unsettled));
+        let since = |file: &Path, stamp: Stamp| {
+            before.get(file).filter(|(known, _)| *known == stamp).map_or(now, |(_, since)| *since)
+        };
+        let waiting = reading.keep_unsettled(&self.applied, |file, stamp| now >= since(file, stamp) + SETTLED);
+        self.unsettled = waiting
+            .into_iter()
+            .map(|(file, stamp)| {
+                let since = since(&file, stamp);
+                (file, (stamp, since))
+            })
+            .collect();
     }
 
     /// Applies changes, and adds the complaints about them. Returns `true` if one of them was refused.
