@@ -15,11 +15,19 @@ pub(crate) struct Failure {
     reason: &'static str,
     message: String,
     details: Map<String, Value>,
+    /// Whether the details are there even if they are empty: those of the real server's generic answers are, and
+    /// clients read them without a check.
+    has_details: bool,
 }
 
 impl Failure {
     fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: Map::new() }
+        Self { code, reason, message: message.into(), details: Map::new(), has_details: false }
+    }
+
+    /// An answer as the real server gives for what it knows no better words for (`NewGenericServerResponse`).
+    fn generic(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { has_details: true, ..Self::new(code, reason, message) }
     }
 
     fn about(mut self, kind: &Kind, name: &str) -> Self {
@@ -57,8 +65,9 @@ impl Failure {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)
     }
 
-    pub(crate) fn forbidden(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::FORBIDDEN, "Forbidden", message)
+    pub(crate) fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
+        let message = format!("{} \"{name}\" is forbidden: {why}", kind.qualified());
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", message).about(kind, name)
     }
 
     /// The request was sent to a name this server does not answer to.
@@ -68,7 +77,14 @@ impl Failure {
 
     /// There is no resource at this path.
     pub(crate) fn no_resource() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "NotFound", "the server could not find the requested resource")
+        Self::generic(StatusCode::NOT_FOUND, "NotFound", "the server could not find the requested resource")
+    }
+
+    /// A path that leads into a container.
+    pub(crate) fn no_containers() -> Self {
+        let message =
+            "this server runs no containers: exec, attach, cp, port-forward, proxy and debug do not work here";
+        Self::generic(StatusCode::NOT_FOUND, "NotFound", message)
     }
 
     pub(crate) fn not_found(kind: &Kind, name: &str) -> Self {
@@ -87,6 +103,12 @@ impl Failure {
     pub(crate) fn already_exists(kind: &Kind, name: &str) -> Self {
         let message = format!("{} \"{name}\" already exists", kind.qualified());
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(kind, name)
+    }
+
+    /// The name of a new object belongs to one that is waiting for its finalizers.
+    pub(crate) fn being_deleted(kind: &Kind, name: &str) -> Self {
+        let failure = Self::already_exists(kind, name);
+        Self { message: format!("object is being deleted: {}", failure.message), ..failure }
     }
 
     pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
@@ -114,13 +136,15 @@ impl Failure {
 
     pub(crate) fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
+        Self::generic(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
     }
 
     /// A new object of a kind whose definition is being deleted.
-    pub(crate) fn terminating_definition() -> Self {
+    pub(crate) fn terminating_definition(kind: &Kind) -> Self {
         let message = "create not allowed while custom resource definition is terminating";
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
+        let mut failure = Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).about(kind, "");
+        failure.details.remove("name");
+        failure
     }
 
     pub(crate) fn unsupported_media_type(message: impl Into<String>) -> Self {
@@ -143,7 +167,7 @@ impl Failure {
 
     /// A patch that is well formed but does not fit the object.
     pub(crate) fn unprocessable(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message)
+        Self::generic(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message)
     }
 
     /// A resourceVersion that has left the history.
@@ -251,9 +275,43 @@ impl Failure {
         if !self.reason.is_empty() {
             status["reason"] = self.reason.into();
         }
-        if !self.details.is_empty() {
+        if self.has_details || !self.details.is_empty() {
             status["details"] = Value::Object(self.details.clone());
         }
         status
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kind::KindId;
+
+    #[track_caller]
+    fn check(failure: &Failure, expected: Option<Value>) {
+        assert_eq!(failure.status().get("details"), expected.as_ref(), "{}", failure.status());
+    }
+
+    /// The details are those of apimachinery's `api/errors`.
+    #[test]
+    fn details_are_there_where_the_real_server_has_them() {
+        let (map, deployment) = (KindId::built_in("ConfigMap").unwrap(), KindId::built_in("Deployment").unwrap());
+        let (map, deployment) = (map.description(), deployment.description());
+        check(&Failure::no_resource(), Some(json!({})));
+        check(&Failure::method_not_allowed(), Some(json!({})));
+        check(&Failure::unprocessable("why"), Some(json!({})));
+        check(&Failure::not_found(map, "a"), Some(json!({"name": "a", "kind": "configmaps"})));
+        check(&Failure::forbidden(map, "a", "why"), Some(json!({"name": "a", "kind": "configmaps"})));
+        check(&Failure::being_deleted(map, "a"), Some(json!({"name": "a", "kind": "configmaps"})));
+        let of_apps = json!({"name": "a", "kind": "deployments", "group": "apps"});
+        check(&Failure::conflict(deployment, "a", "why"), Some(of_apps));
+        check(&Failure::terminating_definition(deployment), Some(json!({"kind": "deployments", "group": "apps"})));
+        check(&Failure::bad_request("why"), None);
+        check(&Failure::unauthorized(), None);
+        check(&Failure::unsupported_media_type("why"), None);
+        check(&Failure::not_acceptable(), None);
+        check(&Failure::too_large(1), None);
+        check(&Failure::internal("why"), None);
+        check(&Failure::expired("why"), None);
     }
 }

@@ -20,6 +20,7 @@ pub(super) fn defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {
 
 pub(super) fn validate(new: &Value, _old: Option<&Value>, causes: &mut Causes) {
     let spec = &new["spec"];
+    super::load_balancer::check(&new["status"], causes);
     let rules = list(spec, "rules");
     if rules.is_empty() && !spec["defaultBackend"].is_object() {
         causes.invalid("spec", &Value::Null, "either `defaultBackend` or `rules` must be specified");

@@ -75,18 +75,33 @@ fn check_finalizers(kind: &Kind, metadata: &Value, is_new: bool, causes: &mut Ca
     const FIELD: &str = "metadata.finalizers";
     let finalizers = super::list(metadata, "finalizers");
     for finalizer in finalizers.iter().filter(|_| is_new) {
-        causes.all(FIELD, finalizer, names::qualified(finalizer.as_str().unwrap_or_default()));
+        check_qualified(FIELD, finalizer, causes);
     }
     let has = |name: &str| finalizers.iter().any(|one| one == name);
     if is_new && has("orphan") && has("foregroundDeletion") {
         causes.invalid(FIELD, &metadata["finalizers"], "finalizer orphan and foregroundDeletion cannot be both set");
     }
     for (nth, finalizer) in finalizers.iter().enumerate().filter(|_| kind.built_in().is_some()) {
-        let name = finalizer.as_str().unwrap_or_default();
-        if !name.contains('/') && !["kubernetes", "orphan", "foregroundDeletion"].contains(&name) {
-            let why = "name is neither a standard finalizer name nor is it fully qualified";
-            causes.invalid(format!("{FIELD}[{nth}]"), finalizer, why);
-        }
+        check_domain(&format!("{FIELD}[{nth}]"), finalizer, causes);
+    }
+}
+
+/// Reports the finalizer of a namespace that is no name, or has no domain and is not Kubernetes' own.
+pub(super) fn check_namespace_finalizer(finalizer: &Value, causes: &mut Causes) {
+    const FIELD: &str = "spec.finalizers";
+    check_qualified(FIELD, finalizer, causes);
+    check_domain(FIELD, finalizer, causes);
+}
+
+fn check_qualified(field: &str, finalizer: &Value, causes: &mut Causes) {
+    causes.all(field, finalizer, names::qualified(finalizer.as_str().unwrap_or_default()));
+}
+
+fn check_domain(field: &str, finalizer: &Value, causes: &mut Causes) {
+    let name = finalizer.as_str().unwrap_or_default();
+    if !name.contains('/') && !["kubernetes", "orphan", "foregroundDeletion"].contains(&name) {
+        let why = "name is neither a standard finalizer name nor is it fully qualified";
+        causes.invalid(field, finalizer, why);
     }
 }
 

@@ -9,7 +9,9 @@ mod deployment;
 mod event;
 mod ingress;
 mod ingress_class;
+mod lease;
 mod metadata;
+mod load_balancer;
 mod namespace;
 mod pod;
 mod policy;
@@ -72,6 +74,7 @@ static RULES: &[Rules] = &[
     Rules { kind: "NetworkPolicy", defaults: policy::network_policy_defaults, validate: policy::network_policy },
     Rules { kind: "PodDisruptionBudget", defaults: policy::budget_defaults, validate: policy::budget },
     Rules { kind: "HorizontalPodAutoscaler", defaults: policy::autoscaler_defaults, validate: policy::autoscaler },
+    Rules { kind: "Lease", defaults: |_, _, _| {}, validate: lease::validate },
     Rules { kind: "EndpointSlice", defaults: slice::defaults, validate: slice::validate },
 ];
 

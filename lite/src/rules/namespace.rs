@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{child, default};
+use super::{child, default, list, metadata};
 use crate::causes::Causes;
 
 pub(super) fn defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {
@@ -19,4 +19,8 @@ pub(super) fn defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {
     }
 }
 
-pub(super) fn validate(_new: &Value, _old: Option<&Value>, _causes: &mut Causes) {}
+pub(super) fn validate(new: &Value, _old: Option<&Value>, causes: &mut Causes) {
+    for finalizer in list(&new["spec"], "finalizers") {
+        metadata::check_namespace_finalizer(finalizer, causes);
+    }
+}

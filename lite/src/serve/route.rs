@@ -77,6 +77,13 @@ impl Route {
     }
 }
 
+/// Returns `true` if a path leads into a container of a Pod, as those of `kubectl exec` do.
+pub(super) fn needs_containers(path: &str) -> bool {
+    let segments: Vec<&str> = path.split('/').collect();
+    let ["", "api", "v1", "namespaces", _, "pods", _, part, ..] = segments.as_slice() else { return false };
+    matches!(*part, "attach" | "exec" | "portforward" | "proxy" | "ephemeralcontainers")
+}
+
 fn resource(kinds: &Kinds, (group, version): (&str, &str), rest: &[&str]) -> Option<Route> {
     let find = |plural: &str| kinds.find(group, version, plural);
     let object = |kind: KindId, namespace: &str, name: &str, subresource: Option<&str>| {

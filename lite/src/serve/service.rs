@@ -20,14 +20,14 @@ use super::body::LiteBody;
 use super::form::{self, Form};
 use super::forward_writes::WriteForwarder;
 use super::query::{self, Query};
-use super::route::{Document, Route};
+use super::route::{Document, Route, needs_containers};
 use super::{answer, discovery, events, logs, openapi, openapi_v2, protobuf, read, review, watch, writes};
 use crate::failure::Failure;
 use crate::json::Fault;
 use crate::kind::{KindId, Kinds, Subresource, Writes};
 use crate::lite::Lite;
 use crate::store::Unready;
-use crate::write::Target;
+use crate::write::{self, Target};
 
 /// The maximum size of a request body, as in the real server.
 const BODY_MAX_BYTES: usize = 3 * 1024 * 1024;
@@ -142,7 +142,9 @@ struct Asked {
 
 impl Asked {
     fn parse(kinds: Kinds, parts: &Parts) -> Result<Self, Failure> {
-        let route = Route::parse(parts.uri.path(), &kinds).ok_or_else(Failure::no_resource)?;
+        let path = parts.uri.path();
+        let unknown = || if needs_containers(path) { Failure::no_containers() } else { Failure::no_resource() };
+        let route = Route::parse(path, &kinds).ok_or_else(unknown)?;
         let mut query = Query::parse(parts.uri.query().unwrap_or_default())?;
         if query.manager.is_empty() && media_type(&parts.headers) != writes::APPLY {
             query.manager = program(&parts.headers);
@@ -315,15 +317,15 @@ fn media_type(headers: &HeaderMap) -> &str {
     value.split(';').next().unwrap_or_default().trim()
 }
 
-/// Reads the body of a request, an object of the built-in type `of`; media types other than JSON are refused, and
-/// protobuf where there is no such type.
+/// Reads the body of a request, an object of the built-in type `of`; media types other than JSON and YAML are refused,
+/// and protobuf where there is no such type.
 fn decode(of: Option<&'static str>, headers: &HeaderMap, body: &Bytes) -> Result<Value, Failure> {
     match (media_type(headers), of) {
         ("" | "application/json", _) => {}
+        ("application/yaml", _) => return write::read_yaml(body),
         ("application/vnd.kubernetes.protobuf", Some(of)) => return protobuf::decode(of, body),
         _ => {
-            let message =
-                "the body of the request was in an unknown format - accepted media types include: application/json";
+            let message = "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml";
             return Err(Failure::unsupported_media_type(message));
         }
     }

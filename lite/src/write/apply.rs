@@ -92,6 +92,14 @@ fn json_keys_twice(body: &[u8]) -> Vec<String> {
     json::twice(body).into_iter().map(|path| format!("{line}key \"{}\" already set in map", key(path))).collect()
 }
 
+/// Reads a body of YAML, one document.
+pub(crate) fn read_yaml(body: &[u8]) -> Result<Value, Failure> {
+    let text = std::str::from_utf8(body).map_err(|_| "the body is not UTF-8".to_owned());
+    let read = text.and_then(|text| yaml(text).map_err(|why| format!("yaml: {why}")));
+    read.map(|(value, _)| value)
+        .map_err(|why| Failure::bad_request(format!("the object provided is unrecognized: {why}")))
+}
+
 /// Reads YAML. Gives the value, in which the last of two equal keys counts, and a complaint about the first such key.
 fn yaml(text: &str) -> Result<(Value, Vec<String>), String> {
     match serde_saphyr::from_str::<Value>(text) {

@@ -62,8 +62,12 @@ pub(super) fn insert(
         owners::track(target, None, &mut object, sent.as_ref(), options);
     }
     class::fill_in(state, kind, &mut object);
-    if state.get(&target.kind, &key).is_some() {
-        return Err(Failure::already_exists(kind, &key.name));
+    match state.get(&target.kind, &key) {
+        Some(old) if old.metadata("deletionTimestamp").is_empty() => {
+            return Err(Failure::already_exists(kind, &key.name));
+        }
+        Some(_) => return Err(Failure::being_deleted(kind, &key.name)),
+        None => {}
     }
     if options.dry_run {
         return Ok(Checked::Done(Written { object: Arc::new(Object::unstored(object)), warnings }));

@@ -29,13 +29,13 @@ pub(super) fn check_room(state: &State, target: &Target) -> Result<(), Failure> 
     }
     if is_kind(target.description()) && state.list(&target.kind, &Part::default()).count() >= DEFINITIONS_MAX {
         let why = format!("this server keeps no more than {DEFINITIONS_MAX} CustomResourceDefinitions");
-        return Err(Failure::forbidden(why));
+        return Err(Failure::forbidden(target.description(), "", &why));
     }
     let Some((_, definition)) = target.description().custom().and_then(|_| find(state, target.description())) else {
         return Ok(());
     };
     if definition["metadata"]["deletionTimestamp"].is_string() {
-        return Err(Failure::terminating_definition());
+        return Err(Failure::terminating_definition(target.description()));
     }
     Ok(())
 }

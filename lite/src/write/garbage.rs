@@ -33,6 +33,12 @@ const WAITS: &str = "foregroundDeletion";
 impl Policy {
     /// Reads the policy from DeleteOptions, or else from the query.
     pub(crate) fn read(options: &Value, query: &str) -> Result<Self, Failure> {
+        if !options["orphanDependents"].is_null() && !options["propagationPolicy"].is_null() {
+            let mut causes = Causes::default();
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            causes.invalid("propagationPolicy", &options["propagationPolicy"], why);
+            return Err(Failure::invalid_options("DeleteOptions", &causes.0));
+        }
         if options["orphanDependents"] == true {
             return Ok(Self::Orphan);
         }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub(crate) use self::admit::{Validation, Warnings};
-pub(crate) use self::apply::{Config, apply};
+pub(crate) use self::apply::{Config, apply, read_yaml};
 pub(crate) use self::create::create;
 pub(crate) use self::delete::{Deleted, Preconditions, delete, delete_matching};
 pub(crate) use self::garbage::Policy;

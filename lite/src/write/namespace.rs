@@ -36,19 +36,14 @@ pub(super) fn check_open(state: &State, kind: &Kind, new: &Key) -> Result<(), Fa
         return Ok(());
     }
     let why = format!("namespace {} is being terminated", new.namespace);
-    let message = format!(
-        "{} \"{}\" is forbidden: unable to create new content in namespace {} because it is being terminated",
-        kind.qualified(),
-        new.name,
-        new.namespace
-    );
-    Err(Failure::forbidden(message).caused_by("NamespaceTerminating", &why, "metadata.namespace"))
+    let refusal = format!("unable to create new content in namespace {} because it is being terminated", new.namespace);
+    Err(Failure::forbidden(kind, &new.name, &refusal).caused_by("NamespaceTerminating", &why, "metadata.namespace"))
 }
 
 pub(super) fn check_deletable(target: &Target) -> Result<(), Failure> {
     if is_kind(target.description()) && BUILT_IN.contains(&target.key.name.as_str()) {
-        let message = format!("namespaces \"{}\" is forbidden: this namespace may not be deleted", target.key.name);
-        return Err(Failure::forbidden(message));
+        let why = "this namespace may not be deleted";
+        return Err(Failure::forbidden(target.description(), &target.key.name, why));
     }
     Ok(())
 }

@@ -141,7 +141,9 @@ pub(super) fn store(state: &mut State, target: &Target, new: Value, moment: &Mom
         return object;
     }
     let last = garbage::remove(state, &target.kind, &target.key, moment);
-    last.map_or_else(|| Arc::new(Object::unstored(new)), |last| target.kind.shown(&last))
+    // The answer is the object as the request leaves it, whereas watches get its last stored state.
+    let last = last.map_or(0, |last| last.version());
+    target.kind.shown(&Arc::new(Object::new(new, last)))
 }
 
 /// A whole object with a version or a uid applies to that one alone. A patch cannot mean another uid: it would change

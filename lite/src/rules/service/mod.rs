@@ -127,6 +127,7 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, causes: &mut Causes) {
     if !distribution.is_null() && !DISTRIBUTIONS.iter().any(|one| distribution == one) {
         causes.unsupported("spec.trafficDistribution", distribution, DISTRIBUTIONS);
     }
+    super::load_balancer::check(&new["status"], causes);
 }
 
 /// Reports ports on nodes that cannot be assigned.
