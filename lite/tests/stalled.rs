@@ -93,6 +93,7 @@ async fn makes_room(path: &str, secure: bool) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let at = listener.local_addr().unwrap();
     let (server, client) = if secure { Some(tls()) } else { None }.unzip();
+    let server = server.map(|server| tokio::sync::watch::channel(server).1);
     let write_timeout = Duration::from_secs(1);
     let server = SharedServer { lite, tls: server, token: None, forward: None, connections_max: 1, write_timeout };
     tokio::spawn(server.serve(ServerSocket::Tcp(listener), std::future::pending()));

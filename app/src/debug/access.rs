@@ -3,6 +3,7 @@
 
 use std::fs::{self, Permissions};
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -10,6 +11,7 @@ use std::path::Path;
 use axum::Router;
 use axum::extract::Request;
 use axum::http::header::{HOST, ORIGIN};
+use axum::http::uri::Authority;
 use axum::http::{Method, StatusCode};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
@@ -21,8 +23,11 @@ pub(crate) fn guarded(pages: Router) -> Router {
 }
 
 async fn check(request: Request, next: Next) -> Response {
-    let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
-    if host.is_some_and(names_no_stranger) {
+    let mut hosts = request.headers().get_all(HOST).iter().map(|host| host.to_str().unwrap_or_default());
+    let (host, second) = (hosts.next(), hosts.next());
+    let named = request.uri().authority().map(Authority::as_str);
+    // Two readers of several hosts may choose different ones (RFC 9112 section 3.2).
+    if second.is_none() && host.is_some_and(names_no_stranger) && named.is_none_or(names_no_stranger) {
         next.run(request).await
     } else {
         (StatusCode::MISDIRECTED_REQUEST, "use an IP address or localhost as the host\n").into_response()
@@ -43,11 +48,19 @@ async fn check_origin(request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
+/// Returns `true` for an IP address or `localhost`, with or without a port.
 fn names_no_stranger(host: &str) -> bool {
-    let address = host.parse::<std::net::SocketAddr>().is_ok() || host.parse::<std::net::Ipv4Addr>().is_ok();
-    let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    address || bracketed.is_some_and(|v6| v6.parse::<std::net::Ipv6Addr>().is_ok()) || name == "localhost"
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
+    let name = match host.rsplit_once(':') {
+        // The last colon of a bracketed IPv6 address is not before a port.
+        Some((name, port)) if !port.ends_with(']') => Some(name).filter(|_| is_port(port)),
+        _ => Some(host),
+    };
+    let is_ours = |name: &str| match name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(v6) => v6.parse::<Ipv6Addr>().is_ok(),
+        None => name.parse::<Ipv4Addr>().is_ok() || name.eq_ignore_ascii_case("localhost"),
+    };
+    name.is_some_and(is_ours)
 }
 
 /// Binds a unix socket that only its owner can use, from its first moment: it is created in a directory of mode 0700
@@ -108,11 +121,53 @@ mod tests {
         {
             check(host, true);
         }
-        for host in
-            ["", "evil.example", "evil.example:9181", "localhost.evil.example", "127.0.0.1.evil.example:1", "::1x"]
-        {
+        for host in ["LOCALHOST", "localhost:65535", "[fe80::1]:1"] {
+            check(host, true);
+        }
+        for host in [
+            "",
+            "evil.example",
+            "evil.example:9181",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example:1",
+            "::1x",
+            "localhost:1.evil.test",
+            "localhost:",
+            "localhost:65536",
+            "localhost:+1",
+            "localhost:1:2",
+            "127.0.0.1:1.evil.test",
+            "127.0.0.1:",
+            "[::1]:1.evil.test",
+            "[::1]evil.test",
+            "[localhost]",
+            "user@localhost",
+            "localhost@evil.test:1",
+        ] {
             check(host, false);
         }
+    }
+
+    /// The status for a request with these hosts, and this target.
+    async fn status(hosts: &[&str], target: &str) -> u16 {
+        let pages = guarded(Router::new().route("/", axum::routing::get(|| async { "page" })));
+        let mut request = axum::http::Request::get(target);
+        for host in hosts {
+            request = request.header(HOST, *host);
+        }
+        let answer = tower::ServiceExt::oneshot(pages, request.body(axum::body::Body::empty()).unwrap()).await;
+        answer.unwrap().status().as_u16()
+    }
+
+    #[tokio::test]
+    async fn a_request_has_one_host() {
+        assert_eq!(status(&["localhost"], "/").await, 200);
+        assert_eq!(status(&["localhost:9181"], "http://127.0.0.1:9181/").await, 200);
+        assert_eq!(status(&[], "/").await, 421);
+        assert_eq!(status(&["localhost", "evil.test"], "/").await, 421);
+        assert_eq!(status(&["evil.test", "localhost"], "/").await, 421);
+        assert_eq!(status(&["localhost", "localhost"], "/").await, 421);
+        assert_eq!(status(&["localhost"], "http://evil.test/").await, 421);
     }
 
     #[test]

@@ -12,12 +12,6 @@ use crate::failure::Failure;
 /// A bearer token of 256 random bits. It has no `Debug`.
 pub(super) struct Token(String);
 
-impl From<String> for Token {
-    fn from(text: String) -> Self {
-        Self(text)
-    }
-}
-
 impl Token {
     /// Draws a token; `None` if the system has no randomness.
     pub(super) fn draw() -> Option<Self> {
@@ -26,41 +20,42 @@ impl Token {
         Some(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// The text, for the kubeconfig only.
+    /// The text, for the kubeconfig and for comparisons.
     pub(super) fn text(&self) -> &str {
         &self.0
-    }
-
-    /// Compares in a time that does not depend on where the texts differ.
-    fn is(&self, given: &str) -> bool {
-        self.0.as_bytes().ct_eq(given.as_bytes()).into()
     }
 }
 
 /// Refuses a request without one of this server's names or without its token.
 pub(super) fn check(parts: &Parts, token: &Token, bound: SocketAddr) -> Result<(), Failure> {
     named(parts, bound)?;
-    authorized(parts, token)
+    authorized(parts, token.text())
 }
 
 /// Refuses a request that does not use one of this server's names.
 pub(super) fn named(parts: &Parts, bound: SocketAddr) -> Result<(), Failure> {
     // A page in a browser can make its own name resolve to a loopback address, but cannot change the name in the
     // request.
-    let hosts = parts.headers.get_all(HOST).iter().map(|host| host.to_str().unwrap_or_default());
+    let mut hosts = parts.headers.get_all(HOST).iter().map(|host| host.to_str().unwrap_or_default());
     let named = parts.uri.authority().map(http::uri::Authority::as_str);
-    let mut names = hosts.chain(named).peekable();
-    if names.peek().is_none() || !names.all(|name| is_ours(name, bound)) {
+    let (host, second) = (hosts.next(), hosts.next());
+    let mut names = host.into_iter().chain(named).peekable();
+    // Two readers of several hosts may choose different ones (RFC 9112 section 3.2).
+    if second.is_some() || names.peek().is_none() || !names.all(|name| is_ours(name, bound)) {
         return Err(Failure::misdirected());
     }
     Ok(())
 }
 
-/// Refuses a request without the token.
-pub(super) fn authorized(parts: &Parts, token: &Token) -> Result<(), Failure> {
+/// Refuses a request without the token. The time of the comparison does not depend on where the texts differ.
+pub(super) fn authorized(parts: &Parts, token: &str) -> Result<(), Failure> {
     let given = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let given = given.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-    if given.is_some_and(|(_, given)| token.is(given.trim())) { Ok(()) } else { Err(Failure::unauthorized()) }
+    if given.is_some_and(|(_, given)| token.as_bytes().ct_eq(given.trim().as_bytes()).into()) {
+        Ok(())
+    } else {
+        Err(Failure::unauthorized())
+    }
 }
 
 fn is_ours(authority: &str, bound: SocketAddr) -> bool {
@@ -110,6 +105,9 @@ mod tests {
             "localhost.evil.example",
             "",
             "localhost:",
+            "localhost:6443.evil.test",
+            "localhost:6443:6443",
+            "localhost@evil.test:6443",
             "10.1.2.4",
             "::1",
         ] {
@@ -141,5 +139,8 @@ mod tests {
         assert_eq!(code(Some("localhost"), Some(&right.replace("Bearer", "Basic"))), Err(401));
         assert_eq!(code(Some("evil.example"), Some(&right)), Err(421));
         assert_eq!(code(None, Some(&right)), Err(421));
+        let twice = Request::builder().uri("/api").header(HOST, "localhost").header(HOST, "localhost");
+        let (parts, ()) = twice.header(AUTHORIZATION, &right).body(()).unwrap().into_parts();
+        assert_eq!(check(&parts, &token, bound).map_err(|failure| failure.code.as_u16()), Err(421));
     }
 }

@@ -10,10 +10,11 @@ use std::time::Duration;
 use http::request::Parts;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use super::accept;
-use super::access::{self, Token};
+use super::access;
 use super::write_timeout::WithWriteTimeout;
 use crate::failure::Failure;
 use crate::lite::Lite;
@@ -32,10 +33,11 @@ pub enum ServerSocket {
 pub struct SharedServer {
     /// The server.
     pub lite: Lite,
-    /// The server's certificate, and the authorities of client certificates; `None` for plain HTTP.
-    pub tls: Option<Arc<ServerConfig>>,
-    /// The bearer token that every request must have, if there is one.
-    pub token: Option<String>,
+    /// The server's certificate, and the authorities of client certificates, for each new connection; `None` for plain
+    /// HTTP.
+    pub tls: Option<watch::Receiver<Arc<ServerConfig>>>,
+    /// The bearer token that every request must have at that time, if there is one.
+    pub token: Option<watch::Receiver<Arc<String>>>,
     /// The destination of writes; `None` if they are refused.
     pub forward: Option<WriteForwarder>,
     /// The maximum number of connections; further ones wait. Every watch is one.
@@ -56,7 +58,6 @@ impl SharedServer {
     /// Serves until `shutdown` ends; then accepts no more, ends the watches, and gives requests in flight 5 s.
     pub async fn serve(self, socket: ServerSocket, shutdown: impl Future<Output = ()>) {
         let Self { lite, tls, token, forward, connections_max, write_timeout } = self;
-        let (acceptor, token) = (tls.map(TlsAcceptor::from), token.map(|token| Arc::new(Token::from(token))));
         let service = lite.service().forwarding(forward);
         let close = move || lite.close_watches();
         match socket {
@@ -64,7 +65,8 @@ impl SharedServer {
                 let bound = listener.local_addr().ok();
                 let accept = async move || listener.accept().await.map(|(stream, _)| stream);
                 accept::serve(connections_max, accept, shutdown, close, |stream, stopped| {
-                    let (acceptor, service) = (acceptor.clone(), service.clone());
+                    let acceptor = tls.as_ref().map(|tls| TlsAcceptor::from(Arc::clone(&tls.borrow())));
+                    let service = service.clone();
                     // Behind TLS it has names that only its clients know; a page in a browser has neither token nor
                     // certificate.
                     let check = check(token.clone(), bound.filter(|_| acceptor.is_none()));
@@ -97,11 +99,14 @@ impl SharedServer {
 
 /// The check of a request: the token if there is one, and one of this server's names if pages of browsers could reach
 /// it.
-fn check(token: Option<Arc<Token>>, bound: Option<SocketAddr>) -> impl Fn(&Parts) -> Result<(), Failure> {
+fn check(
+    token: Option<watch::Receiver<Arc<String>>>,
+    bound: Option<SocketAddr>,
+) -> impl Fn(&Parts) -> Result<(), Failure> {
     move |parts| {
         if let Some(bound) = bound {
             access::named(parts, bound)?;
         }
-        token.as_ref().map_or(Ok(()), |token| access::authorized(parts, token))
+        token.as_ref().map_or(Ok(()), |token| access::authorized(parts, &token.borrow()))
     }
 }
