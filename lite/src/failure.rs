@@ -181,6 +181,13 @@ impl Failure {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message).after_seconds(1)
     }
 
+    /// A kind of which it is not known yet whether the upstream server of this watch cache has it.
+    pub(crate) fn not_known_yet(plural: &str, group: &str) -> Self {
+        let dot = if group.is_empty() { "" } else { "." };
+        let message = format!("{plural}{dot}{group} are not known yet, try again in a moment");
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message).after_seconds(1)
+    }
+
     /// A kind that exceeds the memory limit of a watch cache.
     pub(crate) fn too_many_bytes(kind: &Kind) -> Self {
         let message = format!("{} take more memory than this server may hold", kind.qualified());

@@ -35,7 +35,7 @@ mod server;
 
 pub use crds::GATEWAY_API;
 pub use disk::DataDirError;
-pub use kind::WatchCacheKind;
+pub use kind::{ExpectedKind, WatchCacheKind};
 pub use lite::Lite;
 pub use logs::{ContainerLog, LogWriter};
 pub use serve::{ForwardError, LiteBody, LiteService, WriteForwarder};

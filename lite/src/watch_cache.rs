@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use crate::kind::{KindId, WatchCacheKind};
+use crate::kind::{ExpectedKind, KindId, WatchCacheKind};
 use crate::lite::Lite;
 use crate::store::{Key, ListEnd, Object};
 
@@ -65,6 +65,13 @@ impl Lite {
     pub fn follow(&self, kind: &WatchCacheKind, limits: WatchCacheLimits) -> Feed {
         let kind = self.store().write(|state| state.follow(kind, limits.bytes_max));
         Feed { lite: self.clone(), kind, limits }
+    }
+
+    /// The kinds of which it is not known yet whether the upstream server has them, in place of the earlier ones: until
+    /// they are known, requests for them are answered 429 instead of 404, and so are the discovery documents that would
+    /// lack them. A kind that is served already needs no mention.
+    pub fn expect(&self, kinds: Vec<ExpectedKind>) {
+        self.store().expect(kinds);
     }
 
     /// Where a kind that is served already is told of.

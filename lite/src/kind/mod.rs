@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub(crate) use self::set::{Kinds, Precedence, StoreIndex};
 pub(crate) use self::table::{Describe, describe};
-pub use self::watch_cache::WatchCacheKind;
+pub use self::watch_cache::{ExpectedKind, WatchCacheKind};
 use crate::custom::Custom;
 
 /// One kind in one version.

@@ -22,6 +22,25 @@ pub struct WatchCacheKind {
     pub short: Vec<String>,
 }
 
+/// A kind that a watch cache is to serve, and of which it does not know yet whether the other server has it, and in
+/// which form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpectedKind {
+    /// API group, empty for the core one.
+    pub group: String,
+    /// The version; `None` for any.
+    pub version: Option<String>,
+    /// The name in paths, such as `ingresses`.
+    pub plural: String,
+}
+
+impl ExpectedKind {
+    /// Returns `true` if it may be served in this group and version.
+    pub(crate) fn may_be_in(&self, group: &str, version: &str) -> bool {
+        self.group == group && self.version.as_ref().is_none_or(|own| own == version)
+    }
+}
+
 impl WatchCacheKind {
     /// The kind with its objects at a place.
     pub(crate) fn at(&self, place: StoreIndex) -> KindId {

@@ -1,6 +1,7 @@
 //! Writes that a watch cache forwards to its upstream server, under the credentials of their sender and never under
 //! those of the feed.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response};
 
 use super::body::LiteBody;
+use super::path;
 use crate::failure::Failure;
 
 /// Request headers that are forwarded. The user of a proxy in front (`X-Remote-User`) is not among them.
@@ -44,11 +46,11 @@ impl WriteForwarder {
         Self(Arc::new(send))
     }
 
-    /// Returns `true` for requests to forward: all except reads.
+    /// Returns `true` for requests to forward: all except reads. A path that cannot be read is refused later.
     pub(super) fn takes(parts: &Parts) -> bool {
-        let path = parts.uri.path();
         let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(&parts.method);
-        !reads && (path.starts_with("/api/") || path.starts_with("/apis/"))
+        let objects = |path: Cow<'_, str>| path.starts_with("/api/") || path.starts_with("/apis/");
+        !reads && path::decoded(parts.uri.path()).is_none_or(objects)
     }
 
     /// Forwards a request, and returns its response.
@@ -56,8 +58,7 @@ impl WriteForwarder {
         if !bears_a_token(&parts.headers) {
             return Err(Failure::no_token());
         }
-        let stays = |segment: &str| !matches!(segment, "." | "..");
-        if parts.headers.contains_key(UPGRADE) || !parts.uri.path().split('/').all(stays) {
+        if parts.headers.contains_key(UPGRADE) || path::decoded(parts.uri.path()).is_none() {
             return Err(Failure::method_not_allowed());
         }
         let mut request = Request::new(body.clone());
@@ -122,6 +123,9 @@ mod tests {
         check_taken("HEAD", "/api/v1/pods", false);
         check_taken("POST", "/metrics", false);
         check_taken("POST", "/api", false);
+        check_taken("POST", "/%61pi/v1/pods", true);
+        check_taken("POST", "/x/%2e%2e/api/v1/pods", true);
+        check_taken("GET", "/api/v1/%2e%2e/x", false);
     }
 
     /// The forwarded parts of a request with these headers, or the status of the refusal.
@@ -170,7 +174,16 @@ mod tests {
     #[tokio::test]
     async fn no_other_path_is_forwarded_and_no_connection_is_upgraded() {
         let token = ("authorization", "Bearer abc");
-        assert_eq!(sent("/api/../metrics", &[token]).await, Err(405));
+        for path in [
+            "/api/../metrics",
+            "/api/v1/%2e%2e/x",
+            "/api/v1/%2E./x",
+            "/api/v1/%252e%252e/x",
+            "/api/v1/..%2fx",
+            "/api/v1/a%5c..%5cx",
+        ] {
+            assert_eq!(sent(path, &[token]).await, Err(405), "{path}");
+        }
         assert_eq!(sent("/api/v1/namespaces/a/pods/b/exec", &[token, ("upgrade", "websocket")]).await, Err(405));
     }
 }

@@ -1,7 +1,6 @@
 //! The resource of a path.
 
-use percent_encoding::percent_decode_str;
-
+use super::path;
 use crate::kind::{KindId, Kinds, Subresource};
 use crate::store::Key;
 use crate::write::Target;
@@ -43,9 +42,8 @@ pub(super) enum Document {
 impl Route {
     /// Reads a path, which may be percent-encoded. Returns `None` if there is no resource.
     pub(super) fn parse(path: &str, kinds: &Kinds) -> Option<Self> {
-        let path = percent_decode_str(path).decode_utf8().ok()?;
-        let path = path.strip_prefix('/')?;
-        let segments: Vec<&str> = path.strip_suffix('/').unwrap_or(path).split('/').collect();
+        let segments = segments(path)?;
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         let own = str::to_owned;
         Some(Self::Document(match segments.as_slice() {
             ["version"] => Document::Version,
@@ -82,6 +80,13 @@ pub(super) fn needs_containers(path: &str) -> bool {
     let segments: Vec<&str> = path.split('/').collect();
     let ["", "api", "v1", "namespaces", _, "pods", _, part, ..] = segments.as_slice() else { return false };
     matches!(*part, "attach" | "exec" | "portforward" | "proxy" | "ephemeralcontainers")
+}
+
+/// The decoded segments of a path.
+pub(super) fn segments(path: &str) -> Option<Vec<String>> {
+    let path = path::decoded(path)?;
+    let path = path.strip_prefix('/')?;
+    Some(path.strip_suffix('/').unwrap_or(path).split('/').map(str::to_owned).collect())
 }
 
 fn resource(kinds: &Kinds, (group, version): (&str, &str), rest: &[&str]) -> Option<Route> {

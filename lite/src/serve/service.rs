@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use super::form::{self, Form};
 use super::forward_writes::WriteForwarder;
 use super::query::{self, Query};
 use super::route::{Document, Route, needs_containers};
-use super::{answer, discovery, events, logs, openapi, openapi_v2, protobuf, read, review, watch, writes};
+use super::{answer, discovery, events, expected, logs, openapi, openapi_v2, protobuf, read, review, watch, writes};
 use crate::failure::Failure;
 use crate::json::Fault;
 use crate::kind::{KindId, Kinds, Subresource, Writes};
@@ -156,7 +157,7 @@ impl Asked {
 
 /// Answers a read.
 async fn look_up(lite: &Lite, parts: &Parts) -> Result<Response<LiteBody>, Failure> {
-    let kinds = lite.store().look(|state| state.kinds().clone()).await;
+    let kinds = known_kinds(lite, parts.uri.path()).await?;
     let Asked { kinds, route, query, deprecation } = Asked::parse(kinds, parts)?;
     if let Some(kind) = route.kind() {
         ready(lite, kind).await?;
@@ -180,6 +181,9 @@ async fn look_up(lite: &Lite, parts: &Parts) -> Result<Response<LiteBody>, Failu
 /// Carries out a request that is not a read.
 fn changed(lite: &Lite, parts: &Parts, body: &Bytes) -> Result<Response<LiteBody>, Failure> {
     let kinds = lite.store().read().kinds().clone();
+    if let Some(missing) = expected::missing(parts.uri.path(), &kinds, &lite.store().expected().borrow()) {
+        return Err(Failure::not_known_yet(&missing.plural, &missing.group));
+    }
     let Asked { route, query, deprecation, .. } = Asked::parse(kinds, parts)?;
     if route.kind().is_some_and(|kind| kind.description().writes != Writes::Made) {
         return Err(Failure::method_not_allowed());
@@ -190,6 +194,23 @@ fn changed(lite: &Lite, parts: &Parts, body: &Bytes) -> Result<Response<LiteBody
         Route::Document(_) => Err(Failure::method_not_allowed()),
     };
     Ok(answer::warn(answer?, deprecation.as_slice()))
+}
+
+/// The kinds that are served. Waits for a moment if the one of a path may come to them.
+async fn known_kinds(lite: &Lite, path: &str) -> Result<Kinds, Failure> {
+    let (mut pulse, mut expected) = (lite.store().pulse(), lite.store().expected());
+    let mut too_long = std::pin::pin!(tokio::time::sleep(READY_WAIT));
+    loop {
+        let awaited = Arc::clone(&expected.borrow_and_update());
+        let kinds = lite.store().look(|state| state.kinds().clone()).await;
+        let Some(missing) = expected::missing(path, &kinds, &awaited) else { return Ok(kinds) };
+        // Both senders live as long as the store.
+        tokio::select! {
+            () = &mut too_long => return Err(Failure::not_known_yet(&missing.plural, &missing.group)),
+            _ = pulse.changed() => {}
+            _ = expected.changed() => {}
+        }
+    }
 }
 
 /// Waits for a moment for a kind that the upstream server has not reported yet.

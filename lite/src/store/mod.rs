@@ -30,7 +30,7 @@ pub(crate) use self::watch_cache::Unready;
 use self::watch_cache::Upstream;
 pub(crate) use self::writer::Writer;
 use crate::definition::Defined;
-use crate::kind::{KindId, Kinds, StoreIndex};
+use crate::kind::{ExpectedKind, KindId, Kinds, StoreIndex};
 
 /// The maximum number of changes waiting for a slow watch; beyond it, the watch ends and its client resumes.
 const WATCH_DEPTH: usize = 1_024;
@@ -45,6 +45,8 @@ pub(crate) struct Store {
     commits: turn::RwLock<()>,
     /// Signals every new version.
     pulse: watch::Sender<u64>,
+    /// The kinds that are to be served once they are known, if this is a watch cache.
+    expected: watch::Sender<Arc<[ExpectedKind]>>,
 }
 
 /// The state that a write may read and change.
@@ -140,6 +142,7 @@ impl Store {
             turn: Arc::default(),
             commits: turn::RwLock::default(),
             pulse: watch::Sender::new(version),
+            expected: watch::Sender::default(),
         }
     }
 

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::incoming::{Incoming, ListEnd};
 use super::{Change, Collection, Event, Gone, Key, Object, Ring, State, Store};
-use crate::kind::{KindId, Kinds, StoreIndex, WatchCacheKind};
+use crate::kind::{ExpectedKind, KindId, Kinds, StoreIndex, WatchCacheKind};
 
 /// The history of one kind takes at most this fraction of the memory of a watch cache: one in this number.
 const HISTORY_SHARE: usize = 8;
@@ -75,6 +75,16 @@ impl Store {
             state.kinds = Kinds::none();
         });
         store
+    }
+
+    /// These kinds are to be served, and nothing is known of them yet, unless they are served already.
+    pub(crate) fn expect(&self, kinds: Vec<ExpectedKind>) {
+        self.expected.send_replace(kinds.into());
+    }
+
+    /// The kinds that are to be served.
+    pub(crate) fn expected(&self) -> watch::Receiver<Arc<[ExpectedKind]>> {
+        self.expected.subscribe()
     }
 
     /// Signals every change.

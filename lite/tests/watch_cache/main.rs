@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod documents;
+mod expected;
 mod histories;
 
 use std::collections::BTreeMap;
