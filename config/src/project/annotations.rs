@@ -25,6 +25,7 @@ pub(super) use service::{ServiceEffects, of_service};
 use std::fmt;
 
 use super::field::{FindingList, read as read_field};
+use super::gateway::{APPLIED_ANNOTATION, CONTROLLER_ANNOTATION};
 use super::raw_object::annotation_field;
 use crate::model::Effective;
 use serde_json::value::RawValue;
@@ -39,6 +40,9 @@ struct Dialect {
 }
 
 const TIDEGATE: Dialect = Dialect { prefix: "tidegate.io/", name: "Tidegate" };
+
+/// The annotations that the edge itself writes. Their owner gets no finding about them.
+const WRITTEN_BY_THE_EDGE: [&str; 2] = [CONTROLLER_ANNOTATION, APPLIED_ANNOTATION];
 
 /// The edit distance up to which an unknown key counts as a typo of a known one.
 const TYPO_EDITS_MAX: usize = 2;
@@ -103,6 +107,9 @@ fn read<'a, 'r: 'a, D>(
     let mut fallbacks = Fallbacks::default();
     for (name, raw) in annotations {
         let Some(key) = name.strip_prefix(dialect.prefix) else { continue };
+        if WRITTEN_BY_THE_EDGE.contains(&&**name) {
+            continue;
+        }
         let field = annotation_field(name);
         let fault = match table.iter().find(|annotation| annotation.key == key) {
             None => match unknown(dialect, table, key) {

@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, Precond
 use kube::core::Request;
 use serde_json::{Map, Value, json};
 use tidegate_config::object::{Kind, ObjectName, Uid};
-use tidegate_config::project::gateway::CONTROLLER_ANNOTATION;
+use tidegate_config::project::gateway::{APPLIED_ANNOTATION, CONTROLLER_ANNOTATION};
 
 use super::FIELD_MANAGER;
 use super::send::Prepared;
@@ -17,8 +17,6 @@ use crate::attachment::{Endpoints, GatewayInfrastructure};
 use crate::cluster::informer::Resource;
 use crate::options::ServiceType;
 
-/// The annotation with a hash of the applied object: it differs if a field is no longer applied.
-const APPLIED: &str = "tidegate.io/applied";
 /// The label of EndpointSlices with the name of their Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// The manager of our slices, so that the controllers of Kubernetes ignore them.
@@ -131,7 +129,7 @@ fn port_name(transport: impl std::fmt::Display, port: u16) -> String {
 fn stamped(mut object: Value) -> Value {
     let digest = ring::digest::digest(&ring::digest::SHA256, object.to_string().as_bytes());
     let hex: String = digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    object["metadata"]["annotations"][APPLIED] = json!(hex);
+    object["metadata"]["annotations"][APPLIED_ANNOTATION] = json!(hex);
     object
 }
 

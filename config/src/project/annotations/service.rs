@@ -6,7 +6,6 @@ use super::{Annotation, OnInvalid, TIDEGATE, read, set};
 use crate::model::ProxyHeader;
 use crate::project::annotation_value::{Zero, duration, proxy_header, whole};
 use crate::project::field::FindingList;
-use crate::project::gateway::CONTROLLER_ANNOTATION;
 use crate::project::raw_object::Annotations;
 
 /// The effects of a Service's annotations.
@@ -54,8 +53,6 @@ pub(super) const SERVICE: [Annotation<ServiceEffects>; 3] = [
 /// Reads the annotations of a Service, none of which restricts access.
 pub(in crate::project) fn of_service(annotations: &Annotations<'_>, findings: &mut FindingList) -> ServiceEffects {
     let mut effects = ServiceEffects::default();
-    // The edge itself writes one on the Services of Gateways.
-    let of_owner = annotations.iter().filter(|(name, _)| *name != CONTROLLER_ANNOTATION);
-    read(TIDEGATE, &SERVICE, &mut effects, of_owner, findings);
+    read(TIDEGATE, &SERVICE, &mut effects, annotations, findings);
     effects
 }

@@ -17,6 +17,9 @@ use crate::project::service::{PORTS_MAX, port_number, transport};
 /// The annotation with the controller that created a Service for a Gateway: its `controllerName`.
 pub const CONTROLLER_ANNOTATION: &str = "tidegate.io/gateway-controller";
 
+/// The annotation with a hash of an object as it was applied: it differs if a field is no longer applied.
+pub const APPLIED_ANNOTATION: &str = "tidegate.io/applied";
+
 /// The contents of a Service that a Gateway owns (`metadata.ownerReferences`, with `controller: true`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GatewayService {

@@ -46,7 +46,7 @@ pub use cors::{AnyOr, Cors, OriginPattern};
 pub use external_auth::ExternalAuth;
 pub use gateway_class::GatewayClass;
 pub use gateway_object::{Gateway, GatewayAddress, Infrastructure};
-pub use gateway_service::{CONTROLLER_ANNOTATION, GatewayService};
+pub use gateway_service::{APPLIED_ANNOTATION, CONTROLLER_ANNOTATION, GatewayService};
 pub use gateway_tls::{ClientValidation, GatewayTls, ValidationMode};
 pub use grpc_route::{GrpcMatch, GrpcRoute, GrpcRule};
 pub use http_filter::{FilterFault, HttpFilter, HttpFilters};

@@ -110,3 +110,26 @@ fn invalid_endpoint_addresses_are_left_out() {
     let both = ["edge-tidegate-ipv4 \"192.0.2.1\"", "edge-tidegate-ipv6 \"2001:db8::1\""];
     assert_eq!(at(&["127.0.1.1", "192.0.2.1", "2001:db8::1"]), both);
 }
+
+/// Every object that is created for a Gateway.
+fn written() -> Vec<(Kind, Value)> {
+    let kinds = [None, Some(ServiceType::LoadBalancer), Some(ServiceType::NodePort), Some(ServiceType::ClusterIp)];
+    let pods = [json!({"addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"]}]})];
+    let of_kind = |kind| {
+        let made = made(kind, &["192.0.2.1"], edge());
+        let slices = slices(&made, UID, &pods).into_iter().map(|(_, slice)| (Kind::EndpointSlice, slice));
+        [(Kind::Service, of(&made))].into_iter().chain(slices).collect::<Vec<_>>()
+    };
+    kinds.into_iter().flat_map(of_kind).collect()
+}
+
+#[test]
+fn no_object_of_ours_gets_a_finding() {
+    let written = written();
+    assert_eq!(written.len(), 8);
+    for (kind, mut object) in written {
+        object["metadata"]["resourceVersion"] = json!("1");
+        let projected = tidegate_config::project::project(kind, object.to_string().as_bytes()).unwrap();
+        assert!(projected.findings.is_empty(), "{:?} of {object}", projected.findings);
+    }
+}
