@@ -24,7 +24,7 @@ use crate::interest::Names;
 use crate::interest::SecretInterest;
 use crate::metrics::ControlMetrics;
 use crate::reconcile::{Reconciler, Step};
-use crate::report_queue::Reports;
+use crate::report_queue::{Contests, Reports};
 use crate::view::{CollectionReadiness, HistoryFilter, Question, Readiness, RecentPublications};
 
 /// The maximum number of events per turn, so that a burst of events cannot delay a publication.
@@ -59,6 +59,7 @@ pub(crate) struct Loop<'a> {
     collections: BTreeMap<Collection, CollectionReadiness>,
     /// Whether the findings have been counted since the start.
     counted: bool,
+    contests: Contests,
 }
 
 impl<'a> Loop<'a> {
@@ -82,7 +83,8 @@ impl<'a> Loop<'a> {
         let collections =
             reconciler.listing().unsynced().iter().map(|collection| (collection.clone(), state(collection))).collect();
         let (api_server, unopened) = (api_server.followed(), unopened.clone());
-        Self { reconciler, publisher, history, outputs, metrics, api_server, unopened, collections, counted: false }
+        let (counted, contests) = (false, Contests::default());
+        Self { reconciler, publisher, history, outputs, metrics, api_server, unopened, collections, counted, contests }
     }
 
     /// Runs until the shutdown, or until the events end.
@@ -259,13 +261,29 @@ impl<'a> Loop<'a> {
     /// After the publication, and without waiting for the writers.
     fn queue_reports(&mut self) {
         if self.outputs.reports.wanted() {
+            let now = clock::now();
             self.outputs.reports.name(
                 self.reconciler.pending_reports().status_updates(),
                 self.reconciler.pending_reports().changed_findings(),
+                (&mut self.contests, now),
             );
+            self.report_contests(now);
             self.outputs.reports.make(self.reconciler.pending_reports().infrastructure());
         } else {
             self.reconciler.pending_reports().drop_all();
+        }
+    }
+
+    fn report_contests(&mut self, now: Instant) {
+        self.metrics.contested.set(i64::try_from(self.contests.count(now)).unwrap_or(i64::MAX));
+        match self.contests.news(now) {
+            None => {}
+            Some(Some(object)) => tracing::warn!(
+                %object,
+                "another client keeps overwriting the status of objects that this edge serves, and repairs become rare; two edges of \
+                 one class need the same --lease, or a class of their own"
+            ),
+            Some(None) => tracing::info!("no other client overwrites the status of objects any more"),
         }
     }
 

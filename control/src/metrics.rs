@@ -32,6 +32,7 @@ pub(crate) struct ControlMetrics {
     pub(crate) audits: IntCounter,
     pub(crate) audit_drift: IntCounterVec,
     pub(crate) findings: IntGaugeVec,
+    pub(crate) contested: IntGauge,
     pub(crate) restarts: IntCounter,
 }
 
@@ -40,6 +41,12 @@ fn stale_since(registry: &Registry) -> Result<IntGauge, prometheus::Error> {
         "tidegate_cache_stale_since_timestamp_seconds",
         "The time of the restored state that is served, in seconds since the epoch; 0 if the current state is served.",
     )?;
+    registry.register(Box::new(made.clone()))?;
+    Ok(made)
+}
+
+fn contested(registry: &Registry) -> Result<IntGauge, prometheus::Error> {
+    let made = IntGauge::new("tidegate_status_contested", "Objects whose status another client keeps overwriting.")?;
     registry.register(Box::new(made.clone()))?;
     Ok(made)
 }
@@ -125,6 +132,7 @@ impl ControlMetrics {
             audits: counter("tidegate_audits_total", "Completed rounds of the audit.")?,
             audit_drift,
             findings: findings(registry)?,
+            contested: contested(registry)?,
             ready: gauge("tidegate_ready", "1 once the first complete model has been published.")?,
             degraded: gauge("tidegate_degraded", "1 while a collection of objects cannot be listed or watched.")?,
             stale_since: stale_since(registry)?,

@@ -1,20 +1,21 @@
 //! The queues of reports to the cluster, between the loop, which fills them, and the writers of `status`.
 
+mod contests;
+
+use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_config::object::ObjectRef;
 
+pub(crate) use self::contests::Contests;
 use crate::queue::{Lane, LaneShares, Meter, Queue, Retries, Workqueue};
 use crate::reconcile::{ChangedFindings, PendingStatusUpdates};
 
 /// The delay for writing a changed number of attached routes: a thousand new routes become one write.
 const COUNT_AFTER: Duration = Duration::from_millis(200);
-/// The delay before a value that another client has overwritten is restored, so that two disagreeing writers do not
-/// overload the API server.
-const REPAIR_AFTER: Duration = Duration::from_secs(2);
 /// The delay before a finding is reported, if it still stands: the objects of an application arrive one after another,
 /// and references that are missing only in between are not reported.
 const TELL_AFTER: Duration = Duration::from_secs(2);
@@ -51,13 +52,19 @@ impl Reports {
 
     pub(crate) fn name(
         &self,
-        PendingStatusUpdates { all, changed, counting, rewritten }: PendingStatusUpdates,
+        PendingStatusUpdates { all, changed, counting, rewritten, overwritten }: PendingStatusUpdates,
         found: ChangedFindings,
+        (contests, now): (&mut Contests, Instant),
     ) {
+        let repairs: BTreeMap<ObjectRef, Duration> =
+            overwritten.into_iter().map(|object| (object.clone(), contests.overwritten(object, now))).collect();
         all.into_iter().for_each(|object| self.statuses.add(object, Lane::Slow));
         changed.into_iter().for_each(|object| self.statuses.add(object, Lane::Fast));
         counting.into_iter().for_each(|object| self.statuses.add_after(object, COUNT_AFTER, Lane::Fast));
-        rewritten.into_iter().for_each(|object| self.statuses.add_after(object, REPAIR_AFTER, Lane::Fast));
+        for object in rewritten {
+            let after = repairs.get(&object).copied().unwrap_or(contests::REPAIR_AFTER);
+            self.statuses.add_after(object, after, Lane::Fast);
+        }
         found.all.into_iter().for_each(|object| self.events.add(object, Lane::Slow));
         found.changed.into_iter().for_each(|object| self.events.add_after(object, TELL_AFTER, Lane::Fast));
     }

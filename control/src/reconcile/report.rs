@@ -74,6 +74,8 @@ pub(super) struct Reporting {
     counting: BTreeSet<ObjectRef>,
     /// Objects whose observed status has changed.
     rewritten: BTreeSet<ObjectRef>,
+    /// Objects that had the desired status when it was last observed, and whose desired status has not changed since.
+    settled: BTreeSet<ObjectRef>,
     /// Whether all objects were queued since every kind was listed, and since the last change of `addresses`.
     queued_all: bool,
     /// Whether all objects with findings were queued since every kind was listed.
@@ -89,8 +91,10 @@ pub struct PendingStatusUpdates {
     pub changed: Vec<ObjectRef>,
     /// Objects with a changed number of attached routes.
     pub counting: Vec<ObjectRef>,
-    /// Objects whose status was changed by another client.
+    /// Objects whose status was changed by another client, or late by us.
     pub rewritten: Vec<ObjectRef>,
+    /// Those of them that had the desired status before, so that it was another client.
+    pub overwritten: Vec<ObjectRef>,
 }
 
 impl Reporting {
@@ -124,6 +128,7 @@ impl Reporting {
     /// Records the deletion of an object.
     pub(super) fn gone(&mut self, object: &ObjectRef) {
         self.set_observed(object, None);
+        self.settled.remove(object);
     }
 
     fn set_observed(&mut self, object: &ObjectRef, now: Option<u64>) {
@@ -275,6 +280,9 @@ impl PendingReports<'_> {
             self.reporting.queued_all = false;
             return PendingStatusUpdates::default();
         }
+        if !queued_all {
+            self.reporting.settled.clear();
+        }
         let Self { model, listing, reporting, gateway_services } = &*self;
         let reports = DesiredReports { model, listing, reporting, gateway_services };
         let differing = |objects: &mut dyn Iterator<Item = &ObjectRef>| -> Vec<ObjectRef> {
@@ -290,8 +298,15 @@ impl PendingReports<'_> {
         }
         let changed = differing(&mut judged.iter());
         let counting = differing(&mut counting.difference(&judged));
+        let settled = rewritten.iter().filter(|object| reporting.observed.contains_key(*object));
+        let settled: Vec<ObjectRef> = settled.filter(|object| reports.status(object).is_none()).cloned().collect();
         let rewritten = differing(&mut rewritten.difference(&judged));
-        PendingStatusUpdates { all: Vec::new(), changed, counting, rewritten }
+        for object in judged.iter().chain(&counting) {
+            self.reporting.settled.remove(object);
+        }
+        let overwritten = rewritten.iter().filter(|object| self.reporting.settled.remove(*object)).cloned().collect();
+        self.reporting.settled.extend(settled);
+        PendingStatusUpdates { all: Vec::new(), changed, counting, rewritten, overwritten }
     }
 
     /// Queues every object, every object with findings and every Gateway for the next call.

@@ -94,8 +94,12 @@ impl Table {
         self.settle();
         let names = |names: &[&str]| names.iter().map(|name| named(name)).collect();
         let [all, changed, rewritten] = [all, changed, rewritten].map(names);
-        let want = PendingStatusUpdates { all, changed, counting: Vec::new(), rewritten };
-        assert_eq!(self.reconciler.pending_reports().status_updates(), want);
+        let updates = self.reconciler.pending_reports().status_updates();
+        let PendingStatusUpdates { overwritten, .. } = &updates;
+        assert!(overwritten.iter().all(|object| rewritten.contains(object)), "{overwritten:?}");
+        let want =
+            PendingStatusUpdates { all, changed, rewritten, overwritten: overwritten.clone(), counting: Vec::new() };
+        assert_eq!(updates, want);
         assert_eq!(
             self.reconciler.pending_reports().status_updates(),
             PendingStatusUpdates::default(),
