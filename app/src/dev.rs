@@ -29,7 +29,7 @@ mod workload;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use tidegate_control::ApiServer;
+use tidegate_control::{ApiServer, Following};
 use tidegate_lite::{Lite, Server};
 use tokio::sync::watch;
 
@@ -64,7 +64,8 @@ pub(crate) async fn main(args: &DevArgs) -> anyhow::Result<ExitCode> {
     let client = move || kube::Client::new(lite.service(), NAMESPACE);
 
     let api_server = ApiServer::at(own::sockets([server.address()].into_iter(), &host_addresses()).iter().copied());
-    let clients = Clients { watch: client(), write: client(), forward: None, api_server };
+    let following = Following::new().context("metrics")?;
+    let clients = Clients { watch: client(), write: client(), forward: None, api_server, following };
     let ingresses = edge.control.sources.ingress.clone();
     let mut wired = Wired::start(edge, clients, Vec::new())?;
     let (loaded, steady) = (watch::Sender::new(None), watch::Sender::new(0));

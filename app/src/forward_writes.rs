@@ -8,9 +8,8 @@ use http::{Request, Response};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Bytes;
 use kube::client::Body;
-use kube::config::AuthInfo;
 use prometheus::{IntCounterVec, Opts, Registry};
-use tidegate_control::client::Deadlines;
+use tidegate_control::client::{Access, Deadlines};
 use tidegate_control::{ApiServer, client};
 use tidegate_lite::{ForwardError, WriteForwarder};
 
@@ -22,20 +21,19 @@ const DEADLINES: Deadlines =
 /// The maximum size of an answer that is passed back, in bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// A client for the API server of this configuration, without its credentials.
+/// A client for the same API server, without credentials.
 ///
 /// # Errors
 /// When clients' tokens would cross a network in clear text, or the configuration cannot be used.
-pub(crate) fn client(config: &kube::Config, api_server: &ApiServer) -> anyhow::Result<kube::Client> {
+pub(crate) fn client(access: &Access, api_server: &ApiServer) -> anyhow::Result<kube::Client> {
+    let config = access.config();
     let url = &config.cluster_url;
     anyhow::ensure!(
         is_private(url),
         "--forward-writes: {url} is plain HTTP and not on loopback, and writes would take the bearer tokens of their clients there in \
          clear text; name an https URL"
     );
-    let mut config = config.clone();
-    (config.auth_info, config.headers) = (AuthInfo::default(), Vec::new());
-    client::connect(config, DEADLINES, api_server).context("--forward-writes")
+    client::connect(&access.anonymous(), DEADLINES, api_server).context("--forward-writes")
 }
 
 /// Forwards requests with this client, and counts them.
@@ -82,12 +80,15 @@ fn reached(why: &kube::Error) -> ForwardError {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_control::Following;
+
     use super::*;
 
     #[track_caller]
     fn check(url: &str, want: bool) {
         let config = kube::Config::new(url.parse().unwrap());
-        let got = client(&config, &ApiServer::default()).map(drop).map_err(|why| why.to_string());
+        let access = Access::of(&Following::new().unwrap(), "test", config).unwrap();
+        let got = client(&access, &ApiServer::default()).map(drop).map_err(|why| why.to_string());
         if want {
             assert_eq!(got, Ok(()), "{url}");
         } else {

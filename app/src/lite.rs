@@ -10,7 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use prometheus::Registry;
 use tidegate_control::client::{self, Deadlines};
-use tidegate_control::{ApiServer, CachedControl, CachedStates, awaited, start_cached};
+use tidegate_control::{ApiServer, CachedControl, CachedStates, Following, awaited, start_cached};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -21,12 +21,12 @@ use crate::forward_writes;
 use crate::listen_place::ListenPlace;
 use crate::logs;
 use crate::resources;
-use crate::run::config;
+use crate::run::access;
 use crate::served::Served;
 use crate::settings::Lite;
 use crate::signal::Signals;
 use crate::supervise::{Health, Supervisor};
-use crate::wire::{TASKS_GRACE, keep_tcp, listen_admin, local, registry};
+use crate::wire::{TASKS_GRACE, keep_files, keep_tcp, listen_admin, local, registry};
 
 pub(crate) async fn main(args: &LiteArgs) -> anyhow::Result<ExitCode> {
     let mut settings = Lite::try_from(args)?;
@@ -38,13 +38,17 @@ pub(crate) async fn main(args: &LiteArgs) -> anyhow::Result<ExitCode> {
     let admin_socket = listen_admin(settings.admin)?;
     let admin = local(admin_socket.as_ref());
     settings.serve.connections_max = resources::served_max(resources::raise(), settings.serve.connections_max);
-    let served = Served::open(&settings.serve, settings.removals)?;
-    let (states, following, forward) = follow(settings, &served, &registry, &stop).await?;
+    let files = Following::new().context("metrics")?;
+    let served = Served::open(&settings.serve, settings.removals, &files)?;
+    let kinds = settings.kinds.clone();
+    let (states, following, forward) = follow(settings, &served, &files, &registry, &stop)?;
+    served.await_kinds((&mut tasks, &stop), None, (kinds, states.clone()));
     let api = served.keep(&mut tasks, &stop, &registry, forward)?;
     let pages = Pages { states, ending: ending.clone(), health: tasks.health() };
     if let Some(socket) = admin_socket {
         keep_tcp("admin", socket, pages.pages(registry), &mut tasks, &stop);
     }
+    keep_files(files, &registry, &mut tasks, &stop)?;
     tasks.once("cached kinds", following);
     let (admin, api_text) = (admin.map(|at| at.to_string()), api.as_ref().map(ToString::to_string));
     tracing::info!(admin, api = api_text, "started; each kind is served once it is listed");
@@ -59,20 +63,21 @@ pub(crate) async fn main(args: &LiteArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Starts the informers, and returns their states and the client for writes, if writes are forwarded.
-async fn follow(
+fn follow(
     settings: Lite,
     served: &Served,
+    files: &Following,
     registry: &Registry,
     stop: &CancellationToken,
 ) -> anyhow::Result<(watch::Receiver<CachedStates>, impl Future<Output = ()> + Send + 'static, Option<kube::Client>)> {
     let Lite { cluster, kinds, removals, limits, mut cache, serve, .. } = settings;
-    let config = config(&cluster).await?;
+    let access = access(&cluster, files)?;
     if let Some(cache) = &mut cache {
-        cache.server = config.cluster_url.to_string();
+        cache.server = access.config().cluster_url.to_string();
     }
     let api_server = ApiServer::default();
-    let forward = if serve.forward_writes { Some(forward_writes::client(&config, &api_server)?) } else { None };
-    let client = client::connect(config, Deadlines::WATCH, &api_server)?;
+    let forward = if serve.forward_writes { Some(forward_writes::client(&access, &api_server)?) } else { None };
+    let client = client::connect(&access, Deadlines::WATCH, &api_server)?;
     let control = CachedControl { client, api_server, kinds, removals, limits, cache, copies: served.cached_copies() };
     let (states, following) = start_cached(control, registry, stop.clone())?;
     Ok((states, following, forward))

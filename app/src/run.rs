@@ -5,15 +5,15 @@ use std::convert::Infallible;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use tidegate_control::{ApiServer, client};
+use tidegate_control::client::{self, Access};
+use tidegate_control::{ApiServer, Following};
 use tidegate_proxy::Bound;
 use tokio::sync::watch;
 
 use crate::args::RunArgs;
 use crate::forward_writes;
 use crate::logs;
-use crate::served;
-use crate::settings::{Cluster, Run};
+use crate::settings::{Cluster, Run, Server};
 use crate::signal::Signals;
 use crate::wire::{Clients, Wired};
 
@@ -23,7 +23,7 @@ pub(crate) async fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
     refuse_huge_pages();
     let mut signals = Signals::listen().context("signals")?;
     let forwards_writes = edge.serve.as_ref().is_some_and(|serve| serve.forward_writes);
-    let (clients, server) = connect(&cluster, forwards_writes).await?;
+    let (clients, server) = connect(&cluster, forwards_writes)?;
     if let Some(cache) = &mut edge.cache {
         cache.server = server;
     }
@@ -66,20 +66,32 @@ async fn announce(mut bound: watch::Receiver<Bound>) -> Infallible {
 
 /// The clients of the cluster, and its address. No connection is made yet, so an absent API server is not an error
 /// here.
-async fn connect(cluster: &Cluster, forwards_writes: bool) -> anyhow::Result<(Clients, String)> {
-    let config = config(cluster).await?;
-    let (api_server, server) = (ApiServer::default(), config.cluster_url.to_string());
-    let forward = if forwards_writes { Some(forward_writes::client(&config, &api_server)?) } else { None };
-    let watch = client::connect(config.clone(), client::Deadlines::WATCH, &api_server)?;
-    let write = client::connect(config, client::Deadlines::WRITE, &api_server)?;
-    Ok((Clients { watch, write, forward, api_server }, server))
+fn connect(cluster: &Cluster, forwards_writes: bool) -> anyhow::Result<(Clients, String)> {
+    let following = Following::new().context("metrics")?;
+    let access = access(cluster, &following)?;
+    let (api_server, server) = (ApiServer::default(), access.config().cluster_url.to_string());
+    let forward = if forwards_writes { Some(forward_writes::client(&access, &api_server)?) } else { None };
+    let watch = client::connect(&access, client::Deadlines::WATCH, &api_server)?;
+    let write = client::connect(&access, client::Deadlines::WRITE, &api_server)?;
+    Ok((Clients { watch, write, forward, api_server, following }, server))
 }
 
-/// The client configuration for the API server.
-pub(crate) async fn config(cluster: &Cluster) -> anyhow::Result<kube::Config> {
-    Ok(match (&cluster.server, &cluster.kubeconfig) {
-        (Some(server), _) => served::config(server)?,
-        (None, Some((path, context))) => client::from_kubeconfig(path, context.as_deref()).await?,
-        (None, None) => client::in_cluster().context("without --kubeconfig")?,
-    })
+/// The address of the API server, and the credentials for it.
+pub(crate) fn access(cluster: &Cluster, following: &Following) -> anyhow::Result<Access> {
+    match (&cluster.server, &cluster.kubeconfig) {
+        (Some(server), _) => of_server(server, following),
+        (None, Some((path, context))) => Ok(Access::kubeconfig(following, path, context.as_deref())?),
+        (None, None) => Access::in_cluster(following).context("without --kubeconfig"),
+    }
+}
+
+/// A server that is named by its URL.
+fn of_server(server: &Server, following: &Following) -> anyhow::Result<Access> {
+    let mut config = kube::Config::new(server.url.clone());
+    config.root_cert_file.clone_from(&server.ca);
+    if let Some(path) = &server.token_file {
+        let path = path.to_str().context("--server-token-file: the path is not UTF-8")?;
+        config.auth_info.token_file = Some(path.to_owned());
+    }
+    Access::of(following, "server", config).context("--server-token-file and --server-ca")
 }

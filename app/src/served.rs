@@ -1,38 +1,34 @@
-//! The served API: a copy of the objects that the control loop reads, for programs of this machine or site. And the
-//! client of another process's served API.
+//! The served API: a copy of the objects that the control loop reads, for programs of this machine or site.
+
+mod expected;
+mod serve_files;
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{IntGaugeVec, Opts, Registry};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::ServerConfig;
 use tidegate_config::object::Kind;
 use tidegate_control::options::Options;
 use tidegate_control::options::UnconfirmedRemovals;
 use tidegate_control::{
-    CachedKind, Collection, Copies, CopyEvent, CopyState, CopySubscriber, Resource, ServedKind, served_kinds,
+    CachedKind, CachedStates, Collection, CollectionReadiness, Copies, CopyEvent, CopyState, CopySubscriber, Followed,
+    Following, Readiness, Resource, ServedKind, served_kinds,
 };
 use tidegate_lite::{Feed, Lite, ServerSocket, SharedServer, WRITE_TIMEOUT, WatchCacheKind, WatchCacheLimits};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::listen_place::ListenPlace;
-use crate::settings::{Serve, ServeAddress, Server, TlsFiles};
+use crate::settings::{Serve, ServeAddress};
 use crate::supervise::Supervisor;
-use crate::{debug, forward_writes, user_file};
-
-/// The minimum length of a token in characters: shorter ones could be guessed.
-const TOKEN_MIN: usize = 16;
-/// The maximum size of a file with certificates, a key or a token.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+use crate::{debug, forward_writes};
 
 /// The served API with its open socket.
 #[derive(Debug)]
@@ -46,18 +42,12 @@ pub(crate) struct Served {
 }
 
 /// The parts of the server, which is started again after a failure.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct ServerParts {
     lite: Lite,
-    tls: Option<Arc<ServerConfig>>,
-    token: Option<String>,
+    tls: Option<Followed<ServerConfig>>,
+    token: Option<Followed<String>>,
     connections_max: usize,
-}
-
-impl std::fmt::Debug for ServerParts {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ServerParts").field("tls", &self.tls.is_some()).finish_non_exhaustive()
-    }
 }
 
 #[derive(Debug)]
@@ -68,9 +58,9 @@ enum Socket {
 
 impl Served {
     /// Opens the socket, and creates the watch cache. `removals` limits the objects that one list may remove.
-    pub(crate) fn open(serve: &Serve, removals: UnconfirmedRemovals) -> anyhow::Result<Self> {
-        let token = serve.token_file.as_deref().map(|path| token("--serve-token-file", path)).transpose()?;
-        let tls = serve.tls.as_ref().map(certificates).transpose()?;
+    pub(crate) fn open(serve: &Serve, removals: UnconfirmedRemovals, following: &Following) -> anyhow::Result<Self> {
+        let token = serve.token_file.clone().map(|path| serve_files::token(following, path)).transpose()?;
+        let tls = serve.tls.clone().map(|files| serve_files::certificates(following, files)).transpose()?;
         let UnconfirmedRemovals { share, count } = removals;
         let limits = WatchCacheLimits {
             bytes_max: serve.bytes_max,
@@ -136,6 +126,48 @@ impl Served {
         })
     }
 
+    /// Answers requests for kinds of which nothing is known yet accordingly, from now on: those that routing reads, if
+    /// `readiness` tells of them, and the cached ones.
+    pub(crate) fn await_kinds(
+        &self,
+        (tasks, stop): (&mut Supervisor, &CancellationToken),
+        readiness: Option<watch::Receiver<Readiness>>,
+        (cached, states): (Vec<CachedKind>, watch::Receiver<CachedStates>),
+    ) {
+        let (lite, routed) = (self.server.lite.clone(), self.routed.clone());
+        // A loop that has not begun has no collections.
+        let expect = move |collections: &[CollectionReadiness], states: &CachedStates| {
+            let routed = expected::routed(&routed, collections);
+            lite.expect(routed.into_iter().chain(expected::cached(&cached, states)).collect());
+        };
+        expect(&[], &CachedStates::default());
+        let (expect, stop) = (Arc::new(expect), stop.clone());
+        tasks.keep("served-kinds", move || {
+            let (expect, mut readiness, mut states) = (Arc::clone(&expect), readiness.clone(), states.clone());
+            let stop = stop.clone();
+            async move {
+                loop {
+                    let collections = readiness.as_mut().map(|it| it.borrow_and_update().collections.clone());
+                    expect(&collections.unwrap_or_default(), &states.borrow_and_update());
+                    let routed = async {
+                        match &mut readiness {
+                            Some(readiness) => readiness.changed().await,
+                            None => std::future::pending().await,
+                        }
+                    };
+                    let changed = tokio::select! {
+                        changed = routed => changed,
+                        changed = states.changed() => changed,
+                        () = stop.cancelled() => return,
+                    };
+                    if changed.is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+    }
+
     /// Serves for as long as the process runs.
     pub(crate) fn keep(
         self,
@@ -166,6 +198,8 @@ impl Served {
                 match opened {
                     Ok(opened) => {
                         let write_timeout = WRITE_TIMEOUT;
+                        let (tls, token) =
+                            (tls.as_ref().map(Followed::subscribe), token.as_ref().map(Followed::subscribe));
                         let server = SharedServer { lite, tls, token, forward, connections_max, write_timeout };
                         server.serve(opened, stop.cancelled()).await;
                     }
@@ -200,65 +234,6 @@ fn watch_cache_kind(kind: Kind, forwards_writes: bool) -> WatchCacheKind {
     let [group, version, plural] = [group, version, plural].map(|text| text.to_string());
     let (kind, namespaced) = (kind.as_str().to_owned(), kind.namespaced());
     WatchCacheKind { group, version, plural, kind, namespaced, forwards_writes, short: Vec::new() }
-}
-
-fn read(flag: &str, path: &Path) -> anyhow::Result<Vec<u8>> {
-    user_file::read(path, FILE_BYTES_MAX).map_err(|why| anyhow::anyhow!("{flag} {}: {why}", path.display()))
-}
-
-/// The certificates in a file; empty if it holds no PEM certificate.
-fn certificates_in(flag: &str, path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
-    let certificates = CertificateDer::pem_slice_iter(&read(flag, path)?).collect::<Result<_, _>>();
-    certificates.map_err(|_| anyhow::anyhow!("{flag} {}: holds no certificates in PEM", path.display()))
-}
-
-fn token(flag: &str, path: &Path) -> anyhow::Result<String> {
-    let text = String::from_utf8(read(flag, path)?).unwrap_or_default();
-    let token = text.trim();
-    let plain = token.len() >= TOKEN_MIN && token.bytes().all(|byte| byte.is_ascii_graphic());
-    anyhow::ensure!(plain, "{flag} {}: holds no token: {TOKEN_MIN} visible characters at least", path.display());
-    Ok(token.to_owned())
-}
-
-fn certificates(files: &TlsFiles) -> anyhow::Result<Arc<ServerConfig>> {
-    let parsed = |flag: &str, path: &Path| -> anyhow::Result<Vec<CertificateDer<'static>>> {
-        let certificates = certificates_in(flag, path)?;
-        anyhow::ensure!(!certificates.is_empty(), "{flag} {}: holds no certificate in PEM", path.display());
-        Ok(certificates)
-    };
-    let chain = parsed("--serve-cert", &files.cert)?;
-    // The parser's message could quote the key.
-    let key = PrivateKeyDer::from_pem_slice(&read("--serve-key", &files.key)?)
-        .map_err(|_| anyhow::anyhow!("--serve-key {}: holds no private key in PEM", files.key.display()))?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
-    let builder = match &files.client_ca {
-        None => builder.with_no_client_auth(),
-        Some(path) => {
-            let mut roots = RootCertStore::empty();
-            for authority in parsed("--serve-client-ca", path)? {
-                roots.add(authority).with_context(|| format!("--serve-client-ca {}", path.display()))?;
-            }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-            builder.with_client_cert_verifier(verifier.context("--serve-client-ca")?)
-        }
-    };
-    let mut config = builder.with_single_cert(chain, key).context("--serve-cert and --serve-key")?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
-}
-
-/// The client configuration for a server named by its URL.
-pub(crate) fn config(server: &Server) -> anyhow::Result<kube::Config> {
-    let mut config = kube::Config::new(server.url.clone());
-    if let Some(path) = &server.ca {
-        let certificates = certificates_in("--server-ca", path)?;
-        config.root_cert = Some(certificates.iter().map(|certificate| certificate.to_vec()).collect());
-    }
-    // The library would send the line end of a file along.
-    let token = server.token_file.as_deref().map(|path| token("--server-token-file", path)).transpose()?;
-    config.auth_info.token = token.map(Into::into);
-    Ok(config)
 }
 
 /// The metrics of every served kind at the time of a scrape.

@@ -17,7 +17,7 @@ use tidegate_config::model::{Bind, BindKey, BindProtocol, Binds, EdgeSettings, L
 use tidegate_config::object::ObjectRef;
 use tidegate_config::published::{self, Published};
 use tidegate_control::options::Options;
-use tidegate_control::{ApiServer, BindFailures, Control, Order, View};
+use tidegate_control::{ApiServer, BindFailures, Control, Following, Order, View};
 use tidegate_proxy::{Bound, BudgetLimits, Proxy};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -52,6 +52,8 @@ pub(crate) struct Clients {
     pub(crate) forward: Option<kube::Client>,
     /// The addresses of the API server, as far as they are known.
     pub(crate) api_server: ApiServer,
+    /// The files of their credentials, and of the served API.
+    pub(crate) following: Following,
 }
 
 /// The running parts.
@@ -90,18 +92,20 @@ impl Wired {
         let threads = process.threads.unwrap_or(tidegate_proxy::Options::default().threads);
         let (budget, pool_size) = shared_out(budget, threads, serve.as_mut());
         let removals = control.pace.unconfirmed_removals;
-        let mut served = serve.as_ref().map(|serve| Served::open(serve, removals)).transpose()?;
+        let Clients { watch: client, write, forward, api_server, following } = clients;
+        let mut served = serve.as_ref().map(|serve| Served::open(serve, removals, &following)).transpose()?;
+        keep_files(following, &registry, &mut tasks, &stop)?;
         let pages = [local(admin_socket.as_ref()), debug_socket.address(), served.as_ref().and_then(Served::address)];
         let traffic = control.binds.iter().map(|bind| bind.key.address).chain(builder);
         let listening = traffic.chain(pages.into_iter().flatten());
         control.addresses.sockets = own::sockets(listening, &host_addresses());
         let (publisher, published) = published::channel();
         let in_use = InUse::default();
-        let Clients { watch: client, write, forward, api_server } = clients;
         let secrets = serve.is_some_and(|serve| serve.secrets);
         let copies = served.as_mut().map(|served| served.copies(&control, secrets));
         let cached_copies = served.as_ref().map(Served::cached_copies);
         let (failed, unopened) = watch::channel(BindFailures::default());
+        let cached_kinds = cached.clone();
         let control = Control {
             client,
             api_server,
@@ -122,7 +126,11 @@ impl Wired {
             let ending = stop.clone();
             tasks.keep("status", move || reporter.clone().run(ending.clone()));
         }
-        let api = served.map(|served| served.keep(&mut tasks, &stop, &registry, forward)).transpose()?.flatten();
+        let serve_api = |served: Served| {
+            served.await_kinds((&mut tasks, &stop), Some(view.readiness()), (cached_kinds, view.cached()));
+            served.keep(&mut tasks, &stop, &registry, forward)
+        };
+        let api = served.map(serve_api).transpose()?.flatten();
         let Process { access_log, loop_token, driver, server_header, .. } = process;
         let mut options =
             tidegate_proxy::Options { access_log, loop_token, driver, server_header, ..Default::default() };
@@ -194,6 +202,19 @@ impl Wired {
         self.tasks.finish(TASKS_GRACE).await;
         over
     }
+}
+
+/// Keeps the files of credentials and certificates followed.
+pub(crate) fn keep_files(
+    following: Following,
+    registry: &Registry,
+    tasks: &mut Supervisor,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
+    following.register(registry).context("metrics")?;
+    let stop = stop.clone();
+    tasks.keep("followed-files", move || following.clone().run(stop.clone()));
+    Ok(())
 }
 
 /// The objects whose routes are in use, as the proxy reports once it runs; until then, none.

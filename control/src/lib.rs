@@ -4,6 +4,7 @@
 //! The modules are in the order in which an event passes through them. The crate does not depend on the proxy.
 
 mod cluster;
+mod followed;
 mod interest;
 
 mod event;
@@ -58,6 +59,7 @@ pub use command::{Command, CommandRefusal, Commanded};
 pub use compile::{ChangedUnits, Compiled, Findings, HostUnit, Inputs, Touched, Unit};
 pub use event::{BindFailures, Collection, Event};
 pub use explain::{Candidate, ExplainRequest, Explanation, Ignored, Presented, Refused, Served, TargetView, explain};
+pub use followed::{CHECK_INTERVAL, Followed, Following, Reads, single_value};
 pub use history::{Cause, Changes, Coalesced, History, Publication};
 pub use interest::{Names, SecretInterest};
 pub use not_serving::{ByCommand, NotServing, Wait};

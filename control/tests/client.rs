@@ -4,8 +4,8 @@
 
 use std::io::Write;
 
-use tidegate_control::ApiServer;
-use tidegate_control::client::{Deadlines, connect, from_kubeconfig, in_cluster};
+use tidegate_control::client::{Access, Deadlines, connect};
+use tidegate_control::{ApiServer, Following};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 
 const TOKEN: &str = "a-token-that-must-not-be-seen";
@@ -37,9 +37,9 @@ fn check(more: &str, context: Option<&str>, expected: Result<&str, &str>) {
     let file = kubeconfig(more);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let outcome = runtime.block_on(async {
-        let config = from_kubeconfig(file.path(), context).await?;
-        let url = config.cluster_url.to_string();
-        connect(config, Deadlines::WRITE, &ApiServer::default()).map(|_client| url)
+        let access = Access::kubeconfig(&Following::new().unwrap(), file.path(), context)?;
+        let url = access.config().cluster_url.to_string();
+        connect(&access, Deadlines::WRITE, &ApiServer::default()).map(|_client| url)
     });
     match (outcome, expected) {
         (Ok(url), Ok(expected)) => assert_eq!(url, expected),
@@ -80,7 +80,12 @@ fn unsupported_kubeconfig_settings_are_errors() {
 
 #[test]
 fn outside_a_pod_the_service_account_is_an_error() {
-    assert!(in_cluster().unwrap_err().to_string().starts_with("the service account of the pod cannot be used"));
+    assert!(
+        Access::in_cluster(&Following::new().unwrap())
+            .unwrap_err()
+            .to_string()
+            .starts_with("the service account of the pod cannot be used")
+    );
 }
 
 /// A server that answers only requests with a token of this name, and the tokens that it receives.
@@ -118,7 +123,12 @@ async fn an_aborted_request_makes_the_client_reread_credentials() {
     token.write_all(b"old").unwrap();
     let mut config = kube::Config::new(format!("http://{at}").parse().unwrap());
     config.auth_info.token_file = Some(token.path().to_str().unwrap().to_owned());
-    let client = connect(config, Deadlines::WRITE, &ApiServer::default()).unwrap();
+    let client = connect(
+        &Access::of(&Following::new().unwrap(), "test", config).unwrap(),
+        Deadlines::WRITE,
+        &ApiServer::default(),
+    )
+    .unwrap();
     let ask = || client.request_text(http::Request::get("/version").body(Vec::new()).unwrap());
     let given_up = async {
         tokio::select! {
@@ -135,7 +145,12 @@ async fn an_aborted_request_makes_the_client_reread_credentials() {
 /// The addresses of the API server with this URL that are known before the first request.
 fn known_at_once(url: &str) -> Vec<String> {
     let api_server = ApiServer::default();
-    connect(kube::Config::new(url.parse().unwrap()), Deadlines::WRITE, &api_server).unwrap();
+    connect(
+        &Access::of(&Following::new().unwrap(), "test", kube::Config::new(url.parse().unwrap())).unwrap(),
+        Deadlines::WRITE,
+        &api_server,
+    )
+    .unwrap();
     api_server.sockets().iter().map(ToString::to_string).collect()
 }
 
@@ -143,7 +158,12 @@ fn known_at_once(url: &str) -> Vec<String> {
 async fn known(url: &str) -> [Vec<String>; 2] {
     let api_server = ApiServer::default();
     let sockets = || api_server.sockets().iter().map(ToString::to_string).collect();
-    let client = connect(kube::Config::new(url.parse().unwrap()), Deadlines::WRITE, &api_server).unwrap();
+    let client = connect(
+        &Access::of(&Following::new().unwrap(), "test", kube::Config::new(url.parse().unwrap())).unwrap(),
+        Deadlines::WRITE,
+        &api_server,
+    )
+    .unwrap();
     let before = sockets();
     drop(client.request_text(http::Request::get("/version").body(Vec::new()).unwrap()).await);
     [before, sockets()]
@@ -163,22 +183,4 @@ async fn the_addresses_of_the_api_server_are_reported() {
     let [before, after] = known(&format!("http://localhost:{}", at.port())).await;
     assert_eq!(before, [""; 0], "a name is looked up when it is connected to");
     assert!(after.contains(&at.to_string()), "{after:?}");
-}
-
-#[test]
-fn an_authority_from_a_file_keeps_its_path() {
-    let made = rcgen::generate_simple_self_signed(vec!["api.test".to_owned()]).unwrap();
-    let mut authority = tempfile::NamedTempFile::new().unwrap();
-    authority.write_all(made.cert.pem().as_bytes()).unwrap();
-    let path = authority.path().to_str().unwrap();
-    let file = |more: &str, context| {
-        let kubeconfig = kubeconfig(more);
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(from_kubeconfig(kubeconfig.path(), context)).unwrap().root_cert_file
-    };
-    let named = format!(", certificate-authority: {path}");
-    for context in [None, Some("two")] {
-        assert_eq!(file(&named, context).as_deref(), Some(authority.path()));
-    }
-    assert_eq!(file("", None), None);
 }

@@ -5,6 +5,8 @@
 
 #[path = "served_api/fed.rs"]
 mod fed;
+#[path = "served_api/rotated.rs"]
+mod rotated;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};

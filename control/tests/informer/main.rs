@@ -21,7 +21,8 @@ use fake_api::{Answer, FakeApi, Seen, Step};
 use prometheus::Registry;
 use tidegate_config::object::Kind;
 use tidegate_config::project::Projected;
-use tidegate_control::client::{Deadlines, connect};
+use tidegate_control::Following;
+use tidegate_control::client::{Access, Deadlines, connect};
 use tidegate_control::options::Options;
 use tidegate_control::{
     ApiServer, Collection, CollectionMetrics, Event, Identity, Informer, Interest, Limits, Reconciler, Relist, Resource,
@@ -60,7 +61,12 @@ async fn begin(
 ) -> Run {
     let api = FakeApi::scripted(lists, watches).await;
     let config = kube::Config::new(api.url.parse().unwrap());
-    let client = connect(config, Deadlines::WATCH, &ApiServer::default()).unwrap();
+    let client = connect(
+        &Access::of(&Following::new().unwrap(), "test", config).unwrap(),
+        Deadlines::WATCH,
+        &ApiServer::default(),
+    )
+    .unwrap();
     let registry = Registry::new();
     let metrics = CollectionMetrics::register(&registry).unwrap();
     let (sender, events) = mpsc::channel(events_max);

@@ -24,8 +24,12 @@ impl PollState {
         let mut answers = VecDeque::from(answers);
         let decide = move |_: &Seen, _: &http::HeaderMap| answers.pop_front().unwrap_or(Answer::Mute);
         let api = FakeApi::start(Box::new(decide), None).await;
-        let client =
-            connect(kube::Config::new(api.url.parse().unwrap()), Deadlines::WATCH, &ApiServer::default()).unwrap();
+        let client = connect(
+            &Access::of(&Following::new().unwrap(), "test", kube::Config::new(api.url.parse().unwrap())).unwrap(),
+            Deadlines::WATCH,
+            &ApiServer::default(),
+        )
+        .unwrap();
         let registry = Registry::new();
         let (changes, named) = mpsc::unbounded_channel();
         let (sender, events) = mpsc::channel(16);

@@ -33,8 +33,12 @@ impl Pair {
     }
 
     fn begin(&self, kind: Kind, limits: Limits, metrics: &CollectionMetrics) {
-        let client =
-            connect(kube::Config::new(self.api.url.parse().unwrap()), Deadlines::WATCH, &ApiServer::default()).unwrap();
+        let client = connect(
+            &Access::of(&Following::new().unwrap(), "test", kube::Config::new(self.api.url.parse().unwrap())).unwrap(),
+            Deadlines::WATCH,
+            &ApiServer::default(),
+        )
+        .unwrap();
         let interest = Interest::in_all_of(Collection { kind, namespace: None });
         let informer = Informer::new(client, interest, limits, self.sender.clone(), metrics, 7);
         tokio::spawn(informer.sharing(&self.recovery).run(self.stop.clone()));

@@ -118,7 +118,12 @@ fn of_cluster(kept: Option<&str>, served: Answer, requests: &[&str]) {
             };
             let api = FakeApi::start(Box::new(decide), None).await;
             let config = kube::Config::new(api.url.parse().unwrap());
-            let client = connect(config, Deadlines::WATCH, &ApiServer::default()).unwrap();
+            let client = connect(
+                &Access::of(&Following::new().unwrap(), "test", config).unwrap(),
+                Deadlines::WATCH,
+                &ApiServer::default(),
+            )
+            .unwrap();
             let metrics = CollectionMetrics::register(&Registry::new()).unwrap();
             let (events, _open) = mpsc::channel(64);
             let interest = Interest::in_all_of(Collection { kind: Kind::Service, namespace: None });

@@ -41,7 +41,12 @@ async fn play_as(
         next.unwrap_or_else(|| Answer::steps(vec![Step::Hang]))
     };
     let api = FakeApi::start(Box::new(decide), None).await;
-    let client = connect(kube::Config::new(api.url.parse().unwrap()), Deadlines::WATCH, &ApiServer::default()).unwrap();
+    let client = connect(
+        &Access::of(&Following::new().unwrap(), "test", kube::Config::new(api.url.parse().unwrap())).unwrap(),
+        Deadlines::WATCH,
+        &ApiServer::default(),
+    )
+    .unwrap();
     let (sender, mut received) = mpsc::channel(64);
     let metrics = CollectionMetrics::register(&Registry::new()).unwrap();
     let resource = Resource { group: "test.tidegate.io".into(), version: "v1".into(), plural: "tides".into() };

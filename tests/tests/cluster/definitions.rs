@@ -8,7 +8,8 @@ use http::Method;
 use prometheus::Registry;
 use serde_json::{Value, json};
 use tidegate_config::object::Kind;
-use tidegate_control::client::{Deadlines, connect, from_kubeconfig};
+use tidegate_control::Following;
+use tidegate_control::client::{Access, Deadlines, connect};
 use tidegate_control::{ApiServer, Collection, CollectionMetrics, Event, Informer, Interest, Limits, Resource};
 use tidegate_tests::{eventually, moment};
 use tokio::sync::mpsc;
@@ -32,8 +33,9 @@ struct Followed {
 impl Followed {
     async fn start(stage: &Stage) -> Self {
         let kubeconfig = stage.cluster.folder().join("admin.kubeconfig");
-        let config = from_kubeconfig(&kubeconfig, None).await.expect("a kubeconfig");
-        let client = connect(config, Deadlines::WATCH, &ApiServer::default()).expect("a client");
+        let following = Following::new().expect("metrics");
+        let access = Access::kubeconfig(&following, &kubeconfig, None).expect("a kubeconfig");
+        let client = connect(&access, Deadlines::WATCH, &ApiServer::default()).expect("a client");
         let resource = Resource { group: "test.tidegate.io".into(), version: "v1".into(), plural: "tides".into() };
         // Its objects are read as if they were classes, which have no namespace either.
         let collection = Collection { kind: Kind::IngressClass, namespace: None };

@@ -9,7 +9,8 @@ use prometheus::Registry;
 use tidegate_config::model::{Bind, BindKey, BindProtocol, Listener, Snapshot};
 use tidegate_config::object::Kind;
 use tidegate_config::published::{self, Published};
-use tidegate_control::client::{Deadlines, connect};
+use tidegate_control::Following;
+use tidegate_control::client::{Access, Deadlines, connect};
 use tidegate_control::options::Options;
 use tidegate_control::{ApiServer, Control, ExplainRequest, Limits, NotServing, View, explain};
 use tokio::sync::{Mutex, watch};
@@ -99,7 +100,12 @@ impl Case {
         config.root_cert_file = Some(files.path().join("ca.crt"));
         config.root_cert = Some(Vec::new());
         let control = Control {
-            client: connect(config, Deadlines::WATCH, &ApiServer::default()).unwrap(),
+            client: connect(
+                &Access::of(&Following::new().unwrap(), "test", config).unwrap(),
+                Deadlines::WATCH,
+                &ApiServer::default(),
+            )
+            .unwrap(),
             api_server: ApiServer::default(),
             namespaces: scope.namespaces(),
             options: Options { binds: [bind()].into(), secrets: scope.secrets(), ..Options::default() },

@@ -1,0 +1,238 @@
+//! Credential plugins: programs that a kubeconfig names and that print credentials
+//! (`client.authentication.k8s.io`).
+//!
+//! A plugin is run when the first request needs it, when its credentials end, when the API server has refused them
+//! (401), and when the kubeconfig has changed. Requests wait for it; it has no part in the start of the process, which
+//! serves from its cache while neither plugin nor API server works.
+
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::HeaderValue;
+use k8s_openapi::jiff::Timestamp;
+use kube::Config;
+use kube::client::ConfigExt as _;
+use kube::config::{ExecConfig, ExecInteractiveMode};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::io::AsyncReadExt as _;
+use tokio::process::Command;
+use tokio::sync::{Mutex, watch};
+use tokio::time::timeout;
+
+use crate::clock;
+use crate::followed::{Following, Reports, single_value};
+
+/// The source of credentials in metrics and the log.
+const SOURCE: &str = "credential-plugin";
+/// The time for one run.
+const RUN_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time between the beginnings of two runs, so that many requests that are refused at once cause one run.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Credentials are renewed so long before they end, or when a quarter of their time is left.
+const MARGIN: Duration = Duration::from_secs(60);
+/// The maximum size of the output, in bytes.
+const OUTPUT_BYTES_MAX: u64 = 1 << 20;
+
+/// The credentials of one run.
+pub(in crate::cluster) struct Run {
+    token: Option<String>,
+    /// A certificate chain and its key, in PEM.
+    certificate: Option<(String, String)>,
+    renew_at: Option<SystemTime>,
+    begun: Instant,
+    /// The configuration that named the plugin.
+    files: Arc<Config>,
+}
+
+impl Run {
+    /// `true` if the credentials end soon.
+    pub(super) fn is_ending(&self) -> bool {
+        self.renew_at.is_some_and(|at| at <= clock::wall())
+    }
+
+    /// The configuration with these credentials in place of the plugin.
+    pub(super) fn fill(&self, mut config: Config) -> Config {
+        let user = &mut config.auth_info;
+        user.exec = None;
+        user.token = self.token.clone().map(Into::into);
+        if let Some((chain, key)) = &self.certificate {
+            user.client_certificate_data = Some(STANDARD.encode(chain));
+            user.client_key_data = Some(STANDARD.encode(key).into());
+        }
+        config
+    }
+}
+
+/// The runs of a plugin.
+pub(super) struct Plugin {
+    newest: watch::Sender<Option<Arc<Run>>>,
+    /// The last attempt that failed, and why. Held during a run, so that there is one at a time.
+    failed: Mutex<Option<(Instant, String)>>,
+    following: Following,
+    reports: std::sync::OnceLock<Reports>,
+}
+
+impl Plugin {
+    pub(super) fn new(following: &Following) -> Self {
+        Self {
+            newest: watch::Sender::default(),
+            failed: Mutex::default(),
+            following: following.clone(),
+            reports: std::sync::OnceLock::new(),
+        }
+    }
+
+    pub(super) fn is_newest(&self, run: &Arc<Run>) -> bool {
+        self.newest.borrow().as_ref().is_some_and(|newest| Arc::ptr_eq(newest, run))
+    }
+
+    /// The credentials: those of the newest run, unless it is the `refused` one, ends soon, or had other files. If the
+    /// plugin fails, those of the newest run all the same.
+    pub(super) async fn credentials(
+        &self,
+        exec: &ExecConfig,
+        files: &Arc<Config>,
+        refused: Option<&Arc<Run>>,
+    ) -> Result<Arc<Run>, String> {
+        let mut failed = self.failed.lock().await;
+        let newest = self.newest.borrow().clone();
+        let now = clock::now();
+        let just_now = |begun: Instant| now.saturating_duration_since(begun) < PAUSE;
+        if let Some(run) = &newest {
+            let refused = refused.is_some_and(|refused| Arc::ptr_eq(refused, run));
+            let fits = Arc::ptr_eq(&run.files, files) && !run.is_ending() && !refused;
+            if fits || just_now(run.begun) {
+                return Ok(Arc::clone(run));
+            }
+        }
+        if let Some((begun, why)) = &*failed
+            && just_now(*begun)
+        {
+            return newest.ok_or_else(|| why.clone());
+        }
+        let reports = self.reports.get_or_init(|| self.following.reports(SOURCE));
+        match run(exec, files, now).await {
+            Ok(run) => {
+                let run = Arc::new(run);
+                *failed = None;
+                self.newest.send_replace(Some(Arc::clone(&run)));
+                reports.good(
+                    newest.is_none_or(|newest| newest.token != run.token || newest.certificate != run.certificate),
+                );
+                Ok(run)
+            }
+            Err(why) => {
+                reports.bad(&why);
+                *failed = Some((now, why.clone()));
+                newest.ok_or(why)
+            }
+        }
+    }
+}
+
+/// The answer of a plugin.
+#[derive(Deserialize)]
+struct Answer {
+    status: Option<AnswerStatus>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AnswerStatus {
+    expiration_timestamp: Option<String>,
+    token: Option<String>,
+    client_certificate_data: Option<String>,
+    client_key_data: Option<String>,
+}
+
+/// Runs a plugin once. No message has any of its output.
+async fn run(exec: &ExecConfig, files: &Arc<Config>, begun: Instant) -> Result<Run, String> {
+    let name = exec.command.as_deref().unwrap_or_default();
+    let output = timeout(RUN_TIMEOUT, output(exec)).await;
+    let output = output.map_err(|_| format!("{name}: did not end within {} s", RUN_TIMEOUT.as_secs()))??;
+    let answer: Answer = serde_saphyr::from_slice(&output)
+        .map_err(|_| format!("{name}: its output is not an ExecCredential in JSON or YAML"))?;
+    let status = answer.status.ok_or_else(|| format!("{name}: its output has no status"))?;
+    let token = status.token.as_deref().and_then(|token| single_value(token.as_bytes())).map(str::to_owned);
+    let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let certificate = given(status.client_certificate_data).zip(given(status.client_key_data));
+    if token.is_none() && certificate.is_none() {
+        return Err(format!("{name}: its output has neither a token nor a client certificate with its key"));
+    }
+    if token.as_ref().is_some_and(|token| HeaderValue::from_str(token).is_err()) {
+        return Err(format!("{name}: its token has bytes that no header may have"));
+    }
+    let renew_at = match status.expiration_timestamp {
+        Some(text) => Some(renew_at(&text, clock::wall()).ok_or_else(|| format!("{name}: its expiry is no time"))?),
+        None => None,
+    };
+    let run = Run { token, certificate, renew_at, begun, files: Arc::clone(files) };
+    let checked = run.fill(Config::clone(files)).rustls_client_config();
+    checked.map_err(|_| format!("{name}: its client certificate and key cannot be used"))?;
+    Ok(run)
+}
+
+/// The time at which credentials that end at a time (RFC 3339) are renewed.
+fn renew_at(end: &str, now: SystemTime) -> Option<SystemTime> {
+    let end = SystemTime::from(end.parse::<Timestamp>().ok()?);
+    let left = end.duration_since(now).unwrap_or_default();
+    end.checked_sub(MARGIN.min(left / 4))
+}
+
+/// What a plugin prints.
+async fn output(exec: &ExecConfig) -> Result<Vec<u8>, String> {
+    let name = exec.command.as_deref().filter(|name| !name.is_empty());
+    let name = name.ok_or("the kubeconfig names a credential plugin without a command")?;
+    if exec.interactive_mode == Some(ExecInteractiveMode::Always) {
+        return Err(format!("{name}: asks a person (interactiveMode: Always), and there is nobody to ask"));
+    }
+    let mut spec = json!({ "interactive": false });
+    if let Some(cluster) = exec.cluster.as_ref().filter(|_| exec.provide_cluster_info) {
+        spec["cluster"] = serde_json::to_value(cluster).map_err(|_| format!("{name}: its cluster is invalid"))?;
+    }
+    let request = json!({ "apiVersion": exec.api_version, "kind": "ExecCredential", "spec": spec });
+    let variables = exec.env.iter().flatten().filter_map(|variable| variable.get("name").zip(variable.get("value")));
+    let mut child = Command::new(name)
+        .args(exec.args.iter().flatten())
+        .envs(variables)
+        .env("KUBERNETES_EXEC_INFO", request.to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|why| format!("{name}: {why}"))?;
+    let mut output = Vec::new();
+    if let Some(stdout) = child.stdout.take() {
+        stdout.take(OUTPUT_BYTES_MAX).read_to_end(&mut output).await.map_err(|why| format!("{name}: {why}"))?;
+    }
+    let ended = child.wait().await.map_err(|why| format!("{name}: {why}"))?;
+    if !ended.success() {
+        return Err(format!("{name}: {ended}"));
+    }
+    Ok(output)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(end: &str, want: Option<u64>) {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
+        let seconds = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+        assert_eq!(renew_at(end, now).map(seconds), want, "{end}");
+    }
+
+    #[test]
+    fn credentials_are_renewed_before_they_end() {
+        check("1970-01-01T01:00:00Z", Some(3_540));
+        check("1970-01-01T00:16:44Z", Some(1_003));
+        check("1970-01-01T00:16:40Z", Some(1_000));
+        check("1970-01-01T00:00:10Z", Some(10));
+        check("soon", None);
+    }
+}

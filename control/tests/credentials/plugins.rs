@@ -1,0 +1,117 @@
+//! Credential plugins.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::server::Server;
+use super::{Asking, kubeconfig, replace};
+
+/// A plugin that prints a file, fails if there is none, and counts its runs.
+struct Plugin {
+    folder: tempfile::TempDir,
+    server: Server,
+}
+
+impl Plugin {
+    async fn new() -> Self {
+        let plugin = Self { folder: tempfile::tempdir().unwrap(), server: Server::start().await };
+        let script = "echo run >>\"$0.runs\"; printf '%s' \"$KUBERNETES_EXEC_INFO\" >\"$0.info\"; cat \"$0.out\"";
+        std::fs::write(plugin.at("plugin"), script).unwrap();
+        let exec = json!({
+            "apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/sh", "args": [plugin.at("plugin")],
+            "interactiveMode": "Never", "provideClusterInfo": true, "env": [{"name": "A", "value": "b"}],
+        });
+        let cluster = json!({"server": format!("http://{}", plugin.server.address)});
+        std::fs::write(plugin.at("config"), kubeconfig(&cluster, &json!({"exec": exec}))).unwrap();
+        plugin
+    }
+
+    fn at(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn prints(&self, token: &str, end: Option<&str>) {
+        let status = json!({"token": token, "expirationTimestamp": end});
+        let answer =
+            json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status});
+        replace(&self.at("plugin.out"), &answer.to_string());
+    }
+
+    fn runs(&self) -> usize {
+        lines(&self.at("plugin.runs"))
+    }
+}
+
+fn lines(path: &Path) -> usize {
+    std::fs::read_to_string(path).unwrap_or_default().lines().count()
+}
+
+/// Longer than the pause between two runs.
+async fn pause() {
+    tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
+}
+
+#[tokio::test]
+async fn a_refusal_runs_the_plugin_again_once() {
+    let plugin = Plugin::new().await;
+    plugin.prints("one", None);
+    let asking = Asking::by(&plugin.at("config"));
+    assert_eq!(plugin.runs(), 0, "it is not run before the first request");
+    assert_eq!(asking.ask().await.unwrap(), "Bearer one");
+    assert_eq!(asking.ask().await.unwrap(), "Bearer one");
+    assert_eq!(plugin.runs(), 1);
+    let info: serde_json::Value = serde_json::from_slice(&std::fs::read(plugin.at("plugin.info")).unwrap()).unwrap();
+    let server = format!("http://{}", plugin.server.address);
+    assert_eq!(
+        (info["spec"]["interactive"].as_bool(), info["spec"]["cluster"]["server"].as_str()),
+        (Some(false), Some(&*server))
+    );
+    pause().await;
+    plugin.prints("two\n", None);
+    plugin.server.accept("Bearer two");
+    let asked = futures::future::join_all((0..8).map(|_| asking.ask())).await;
+    assert!(asked.iter().any(Result::is_err));
+    assert_eq!(asking.ask().await.unwrap(), "Bearer two");
+    assert_eq!(plugin.runs(), 2);
+}
+
+#[tokio::test]
+async fn credentials_that_end_are_replaced_without_a_refusal() {
+    let plugin = Plugin::new().await;
+    plugin.prints("one", Some("2001-01-01T00:00:00Z"));
+    let asking = Asking::by(&plugin.at("config"));
+    assert_eq!(asking.ask().await.unwrap(), "Bearer one");
+    pause().await;
+    plugin.prints("two", Some("2999-01-01T00:00:00Z"));
+    for _ in 0..3 {
+        assert_eq!(asking.ask().await.unwrap(), "Bearer two");
+    }
+    assert_eq!(plugin.runs(), 2);
+}
+
+#[tokio::test]
+async fn a_failing_plugin_is_tried_again_and_its_output_is_not_shown() {
+    let plugin = Plugin::new().await;
+    let asking = Asking::by(&plugin.at("config"));
+    for output in [None, Some("a-secret"), Some(r#"{"status": {}}"#), Some(r#"{"status": {"token": "a-secret\n\nb"}}"#)]
+    {
+        if let Some(output) = output {
+            replace(&plugin.at("plugin.out"), output);
+        }
+        let why = asking.ask().await.unwrap_err();
+        assert!(!why.contains("secret"), "{why}");
+        assert_eq!(asking.metric(r#"tidegate_followed_files_current{source="credential-plugin"}"#), 0.0, "{output:?}");
+        pause().await;
+    }
+    plugin.prints("one", None);
+    assert_eq!(asking.ask().await.unwrap(), "Bearer one");
+    assert_eq!(asking.metric(r#"tidegate_followed_files_current{source="credential-plugin"}"#), 1.0);
+    // The last credentials stay in use while the plugin fails.
+    pause().await;
+    std::fs::remove_file(plugin.at("plugin.out")).unwrap();
+    plugin.server.accept("Bearer none");
+    asking.ask().await.unwrap_err();
+    plugin.server.accept("Bearer one");
+    assert_eq!(asking.ask().await.unwrap(), "Bearer one");
+}
