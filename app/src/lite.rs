@@ -42,7 +42,7 @@ pub(crate) async fn main(args: &LiteArgs) -> anyhow::Result<ExitCode> {
     let served = Served::open(&settings.serve, settings.removals, &files)?;
     let kinds = settings.kinds.clone();
     let (states, following, forward) = follow(settings, &served, &files, &registry, &stop)?;
-    served.await_kinds((&mut tasks, &stop), None, (kinds, states.clone()));
+    served.await_kinds(&mut tasks, &stop, None, kinds, states.clone());
     let api = served.keep(&mut tasks, &stop, &registry, forward)?;
     let pages = Pages { states, ending: ending.clone(), health: tasks.health() };
     if let Some(socket) = admin_socket {

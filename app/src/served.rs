@@ -130,9 +130,11 @@ impl Served {
     /// `readiness` tells of them, and the cached ones.
     pub(crate) fn await_kinds(
         &self,
-        (tasks, stop): (&mut Supervisor, &CancellationToken),
+        tasks: &mut Supervisor,
+        stop: &CancellationToken,
         readiness: Option<watch::Receiver<Readiness>>,
-        (cached, states): (Vec<CachedKind>, watch::Receiver<CachedStates>),
+        cached: Vec<CachedKind>,
+        states: watch::Receiver<CachedStates>,
     ) {
         let (lite, routed) = (self.server.lite.clone(), self.routed.clone());
         // A loop that has not begun has no collections.

@@ -17,7 +17,7 @@ use tidegate_config::model::{Bind, BindKey, BindProtocol, Binds, EdgeSettings, L
 use tidegate_config::object::ObjectRef;
 use tidegate_config::published::{self, Published};
 use tidegate_control::options::Options;
-use tidegate_control::{ApiServer, BindFailures, Control, Following, Order, View};
+use tidegate_control::{ApiServer, BindFailures, Control, Following, Order, Reporter, View};
 use tidegate_proxy::{Bound, BudgetLimits, Proxy};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -122,19 +122,15 @@ impl Wired {
         let published_to = (publisher, published.clone());
         let (view, control) = tidegate_control::start(control, published_to, &registry, stop.clone())?;
         if let Some(lease) = lease {
-            let reporter = reporter(lease, write, view.clone(), &registry).context("metrics")?;
-            let ending = stop.clone();
-            tasks.keep("status", move || reporter.clone().run(ending.clone()));
+            keep_status(reporter(lease, write, view.clone(), &registry).context("metrics")?, &mut tasks, &stop);
         }
-        let serve_api = |served: Served| {
-            served.await_kinds((&mut tasks, &stop), Some(view.readiness()), (cached_kinds, view.cached()));
-            served.keep(&mut tasks, &stop, &registry, forward)
-        };
-        let api = served.map(serve_api).transpose()?.flatten();
+        if let Some(served) = &served {
+            served.await_kinds(&mut tasks, &stop, Some(view.readiness()), cached_kinds, view.cached());
+        }
+        let api = served.map(|served| served.keep(&mut tasks, &stop, &registry, forward)).transpose()?.flatten();
         let Process { access_log, loop_token, driver, server_header, .. } = process;
         let mut options =
-            tidegate_proxy::Options { access_log, loop_token, driver, server_header, ..Default::default() };
-        options.threads = threads;
+            tidegate_proxy::Options { access_log, loop_token, driver, server_header, threads, ..Default::default() };
         options.client.proxy_header = sockets.proxy_protocol;
         options.client.rates = rates;
         options.upstream.external_auth = external_auth;
@@ -149,8 +145,7 @@ impl Wired {
         if let Some(socket) = admin_socket {
             keep_tcp("admin", socket, pages.pages(), &mut tasks, &stop);
         }
-        let dumps = Debug { published: published.clone(), view: view.clone() };
-        let debug = serve_debug(debug_socket, dumps, &mut tasks, &stop);
+        let debug = serve_debug(debug_socket, &published, &view, &mut tasks, &stop);
         tasks.once("control", control);
         Ok(Self { tasks, published, view, stop, admin, debug, api, proxy, draining, drain })
     }
@@ -202,6 +197,12 @@ impl Wired {
         self.tasks.finish(TASKS_GRACE).await;
         over
     }
+}
+
+/// Keeps the task that writes to the cluster running.
+fn keep_status(reporter: Reporter, tasks: &mut Supervisor, stop: &CancellationToken) {
+    let stop = stop.clone();
+    tasks.keep("status", move || reporter.clone().run(stop.clone()));
 }
 
 /// Keeps the files of credentials and certificates followed.
@@ -359,10 +360,12 @@ impl DebugSocket {
 
 fn serve_debug(
     socket: DebugSocket,
-    dumps: Debug,
+    published: &Published,
+    view: &View,
     tasks: &mut Supervisor,
     stop: &CancellationToken,
 ) -> Option<ListenPlace> {
+    let dumps = Debug { published: published.clone(), view: view.clone() };
     let address = socket.address();
     match socket {
         DebugSocket::Off => None,

@@ -265,7 +265,8 @@ impl<'a> Loop<'a> {
             self.outputs.reports.name(
                 self.reconciler.pending_reports().status_updates(),
                 self.reconciler.pending_reports().changed_findings(),
-                (&mut self.contests, now),
+                &mut self.contests,
+                now,
             );
             self.report_contests(now);
             self.outputs.reports.make(self.reconciler.pending_reports().infrastructure());

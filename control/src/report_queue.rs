@@ -54,7 +54,8 @@ impl Reports {
         &self,
         PendingStatusUpdates { all, changed, counting, rewritten, overwritten }: PendingStatusUpdates,
         found: ChangedFindings,
-        (contests, now): (&mut Contests, Instant),
+        contests: &mut Contests,
+        now: Instant,
     ) {
         let repairs: BTreeMap<ObjectRef, Duration> =
             overwritten.into_iter().map(|object| (object.clone(), contests.overwritten(object, now))).collect();

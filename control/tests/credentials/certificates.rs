@@ -117,7 +117,7 @@ async fn a_certificate_without_its_key_is_never_used() {
         asking.ask().await.unwrap_err();
         server.accepted.send_replace(None);
         assert_eq!(asking.ask().await.as_deref(), Ok(""), "{name}: the last good ones stay in use");
-        assert_eq!(asking.metric(r#"tidegate_followed_files_current{source="kubeconfig"}"#), 0.0, "{name}");
+        assert_eq!(asking.metric(r#"tidegate_followed_files_current{source="kubeconfig"}"#), 0, "{name}");
         replace(&folder.path().join(name), &before);
     }
 }

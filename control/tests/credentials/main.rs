@@ -35,7 +35,7 @@ impl Asking {
     }
 
     /// The value of a series.
-    fn metric(&self, series: &str) -> f64 {
+    fn metric(&self, series: &str) -> u64 {
         let mut page = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut page).unwrap();
         let page = String::from_utf8(page).unwrap();

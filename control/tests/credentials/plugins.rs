@@ -101,12 +101,12 @@ async fn a_failing_plugin_is_tried_again_and_its_output_is_not_shown() {
         }
         let why = asking.ask().await.unwrap_err();
         assert!(!why.contains("secret"), "{why}");
-        assert_eq!(asking.metric(r#"tidegate_followed_files_current{source="credential-plugin"}"#), 0.0, "{output:?}");
+        assert_eq!(asking.metric(r#"tidegate_followed_files_current{source="credential-plugin"}"#), 0, "{output:?}");
         pause().await;
     }
     plugin.prints("one", None);
     assert_eq!(asking.ask().await.unwrap(), "Bearer one");
-    assert_eq!(asking.metric(r#"tidegate_followed_files_current{source="credential-plugin"}"#), 1.0);
+    assert_eq!(asking.metric(r#"tidegate_followed_files_current{source="credential-plugin"}"#), 1);
     // The last credentials stay in use while the plugin fails.
     pause().await;
     std::fs::remove_file(plugin.at("plugin.out")).unwrap();

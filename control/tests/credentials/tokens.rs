@@ -6,7 +6,6 @@ use super::server::Server;
 use super::{Asking, kubeconfig, replace};
 
 /// The token that a client sends for these bytes of a token file.
-#[track_caller]
 async fn check(bytes: &str, token: &str) {
     let (folder, server) = (tempfile::tempdir().unwrap(), Server::start().await);
     let (config, file) = (folder.path().join("config"), folder.path().join("token"));
@@ -113,15 +112,15 @@ async fn a_broken_file_leaves_the_last_good_token_in_use() {
         asking.ask().await.unwrap_err();
         server.accept("Bearer one");
         assert_eq!(asking.ask().await.as_deref(), Ok("Bearer one"), "{name}");
-        assert_eq!(asking.metric(current), 0.0, "{name}");
-        assert_eq!(asking.metric(failed) - before, 1.0, "{name}");
+        assert_eq!(asking.metric(current), 0, "{name}");
+        assert_eq!(asking.metric(failed) - before, 1, "{name}");
         replace(&file, "one");
         replace(&config, &whole);
         server.accept("Bearer none");
         asking.ask().await.unwrap_err();
         server.accept("Bearer one");
         assert_eq!(asking.ask().await.as_deref(), Ok("Bearer one"), "{name}: mended");
-        assert_eq!(asking.metric(current), 1.0, "{name}: mended");
+        assert_eq!(asking.metric(current), 1, "{name}: mended");
     }
 }
 
