@@ -93,7 +93,7 @@ impl Table {
     fn check(&mut self, all: &[&str], changed: &[&str], rewritten: &[&str]) -> &mut Self {
         self.settle();
         let names = |names: &[&str]| names.iter().map(|name| named(name)).collect();
-        let [all, changed, rewritten] = [all, changed, rewritten].map(names);
+        let [all, changed, rewritten]: [Vec<ObjectRef>; 3] = [all, changed, rewritten].map(names);
         let updates = self.reconciler.pending_reports().status_updates();
         let PendingStatusUpdates { overwritten, .. } = &updates;
         assert!(overwritten.iter().all(|object| rewritten.contains(object)), "{overwritten:?}");
