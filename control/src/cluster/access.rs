@@ -157,6 +157,11 @@ impl Access {
         Some((Version { files, run: None }, config))
     }
 
+    /// `true` if the credentials never change: a refused or failed request says nothing about them.
+    pub(super) fn is_fixed(&self) -> bool {
+        self.files.is_fixed() && self.files.current().auth_info.exec.is_none()
+    }
+
     /// `true` if a client of this version has to be built again, whatever its requests are answered.
     pub(super) fn outdates(&self, version: &Version) -> bool {
         !Arc::ptr_eq(&version.files, &self.files.current())

@@ -60,6 +60,7 @@ impl Renewed {
     /// The next client, if one is needed. `outcome` is that of the requests of the present one.
     fn renewal(&self, outcome: u8) -> Option<BoxFuture<'static, Result<(Version, Stack), String>>> {
         let version = self.built.as_ref().map(|(version, _)| version.clone());
+        let outcome = if self.access.is_fixed() { SOUND } else { outcome };
         if outcome == SOUND && version.as_ref().is_some_and(|version| !self.access.outdates(version)) {
             return None;
         }

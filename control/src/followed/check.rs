@@ -42,6 +42,8 @@ struct Files<T> {
     load: Arc<Load<T>>,
     value: watch::Sender<Arc<T>>,
     reports: Reports,
+    /// Whether there are any, at the first reading.
+    exist: bool,
     /// The digest of the files that gave the value. Held during a check, so that no earlier read replaces a later one.
     digest: Mutex<Vec<u8>>,
 }
@@ -68,6 +70,7 @@ impl<T: Send + Sync + 'static> Followed<T> {
             load: Arc::new(move |reads: &mut Reads| load(reads).map_err(|why| why.to_string())),
             value,
             reports: following.reports(source),
+            exist: reads.files() > 0,
             digest: Mutex::new(reads.finish()),
         });
         following.add(Arc::clone(&files) as Arc<dyn Checked>);
@@ -78,6 +81,12 @@ impl<T: Send + Sync + 'static> Followed<T> {
     #[must_use]
     pub fn current(&self) -> Arc<T> {
         Arc::clone(&self.files.value.borrow())
+    }
+
+    /// Returns `true` if there is nothing to follow: the value is made of no file.
+    #[must_use]
+    pub fn is_fixed(&self) -> bool {
+        !self.files.exist
     }
 
     /// The newest good value, now and later.

@@ -15,6 +15,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 /// The files that make up one value, while they are read.
 pub struct Reads {
     seen: Context,
+    files: usize,
 }
 
 impl fmt::Debug for Reads {
@@ -25,7 +26,12 @@ impl fmt::Debug for Reads {
 
 impl Reads {
     pub(super) fn begin() -> Self {
-        Self { seen: Context::new(&SHA256) }
+        Self { seen: Context::new(&SHA256), files: 0 }
+    }
+
+    /// The number of files that were read.
+    pub(super) fn files(&self) -> usize {
+        self.files
     }
 
     /// The digest of all that was read.
@@ -40,6 +46,7 @@ impl Reads {
     /// followed), or is larger than a mebibyte.
     pub fn bytes(&mut self, path: &Path) -> Result<Vec<u8>, String> {
         let read = read(path).map_err(|why| format!("{}: {why}", path.display()))?;
+        self.files += 1;
         // With its length, so that no bytes can move from one file to the next unnoticed.
         self.seen.update(&read.len().to_be_bytes());
         self.seen.update(&read);

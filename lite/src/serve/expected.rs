@@ -5,11 +5,7 @@ use super::route::{Document, Route, segments};
 use crate::kind::{ExpectedKind, Kinds};
 
 /// The kind that a request has to wait for: that of its path, or one that its document would lack.
-pub(super) fn missing<'e>(
-    path: &str,
-    kinds: &Kinds,
-    expected: &'e [ExpectedKind],
-) -> Option<&'e ExpectedKind> {
+pub(super) fn missing<'e>(path: &str, kinds: &Kinds, expected: &'e [ExpectedKind]) -> Option<&'e ExpectedKind> {
     if expected.is_empty() {
         return None;
     }
