@@ -22,7 +22,6 @@ mod settings;
 mod signal;
 mod supervise;
 mod topology;
-mod user_file;
 mod wire;
 
 use std::process::ExitCode;

@@ -5,6 +5,7 @@
 
 mod cluster;
 mod followed;
+pub mod regular_file;
 mod interest;
 
 mod event;

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde_json::Value;
+use tidegate_control::regular_file;
 
 use super::documents::{self, FILE_BYTES_MAX, Identity};
-use crate::user_file;
 
 /// The maximum number of files; a folder with more is probably a mistake.
 const FILES_MAX: usize = 1000;
@@ -78,7 +78,7 @@ pub(super) fn read(folder: &Path) -> Reading {
     for file in files {
         // Whoever writes on after this is seen by the next reading.
         let modified = fs::metadata(&file).and_then(|found| found.modified()).ok();
-        match user_file::read_text(&file, FILE_BYTES_MAX) {
+        match regular_file::read_text(&file, FILE_BYTES_MAX) {
             Ok(text) => {
                 reading.files.insert(file.clone(), Stamp { length: text.trim_end().len(), modified });
                 reading.take(&file, &text);

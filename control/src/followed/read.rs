@@ -1,11 +1,11 @@
 //! Reads files within limits, and remembers what was read.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::Read as _;
 use std::path::Path;
 
 use ring::digest::{Context, SHA256};
+
+use crate::regular_file;
 
 /// The maximum size of a followed file, in bytes: a bundle of every public authority takes a quarter of it.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -45,7 +45,7 @@ impl Reads {
     /// Returns the reason, without any bytes of the file: it cannot be read, is not a regular file (after links are
     /// followed), or is larger than a mebibyte.
     pub fn bytes(&mut self, path: &Path) -> Result<Vec<u8>, String> {
-        let read = read(path).map_err(|why| format!("{}: {why}", path.display()))?;
+        let read = regular_file::read(path, FILE_BYTES_MAX).map_err(|why| format!("{}: {why}", path.display()))?;
         self.files += 1;
         // With its length, so that no bytes can move from one file to the next unnoticed.
         self.seen.update(&read.len().to_be_bytes());
@@ -73,27 +73,6 @@ pub fn single_value(bytes: &[u8]) -> Option<&str> {
     Some(std::str::from_utf8(bytes).ok()?.trim()).filter(|text| !text.is_empty())
 }
 
-fn read(path: &Path) -> std::io::Result<Vec<u8>> {
-    let file = open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(std::io::Error::other("is not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    // Not its stated size: a file may grow, and some files have none.
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(std::io::Error::other(format!("has more than {FILE_BYTES_MAX} bytes")));
-    }
-    Ok(bytes)
-}
-
-/// Opens a file without waiting for the other end of a pipe.
-fn open(path: &Path) -> std::io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let without_waiting = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    OpenOptions::new().read(true).custom_flags(without_waiting).open(path)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,23 +95,13 @@ mod tests {
     }
 
     #[test]
-    fn only_regular_files_within_the_limit_are_read() {
+    fn a_file_is_read_up_to_the_limit() {
         let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        let why = |name: &str| Reads::begin().bytes(&at(name)).unwrap_err();
-        std::os::unix::fs::symlink("/dev/zero", at("device")).unwrap();
-        assert!(why("device").ends_with("is not a regular file"), "{}", why("device"));
-        rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
-            .unwrap();
-        assert!(why("pipe").ends_with("is not a regular file"), "{}", why("pipe"));
-        assert!(!why(".").is_empty());
-        assert!(why("missing").contains("missing"));
+        let large = folder.path().join("large");
         let limit = usize::try_from(FILE_BYTES_MAX).unwrap();
-        std::fs::write(at("large"), vec![b'a'; limit + 1]).unwrap();
-        assert!(why("large").ends_with("has more than 1048576 bytes"));
-        std::fs::write(at("large"), vec![b'a'; limit]).unwrap();
-        assert_eq!(Reads::begin().bytes(&at("large")).unwrap().len(), limit);
-        std::os::unix::fs::symlink(at("large"), at("link")).unwrap();
-        assert_eq!(Reads::begin().bytes(&at("link")).unwrap().len(), limit);
+        std::fs::write(&large, vec![b'a'; limit + 1]).unwrap();
+        assert!(Reads::begin().bytes(&large).unwrap_err().ends_with("large: is larger than 1048576 bytes"));
+        std::fs::write(&large, vec![b'a'; limit]).unwrap();
+        assert_eq!(Reads::begin().bytes(&large).unwrap().len(), limit);
     }
 }

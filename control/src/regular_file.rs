@@ -1,5 +1,5 @@
-//! Reads the files of a user, whatever is at their path: a cloned repository can have a link to a device, and a pipe
-//! has no end.
+//! Reads files that a user names, whatever is at their path: a cloned repository can have a link to a device, and a
+//! pipe has no end.
 
 use std::fs::{self, FileType, OpenOptions};
 use std::io::Read as _;
@@ -12,8 +12,8 @@ use rustix::fs::OFlags;
 /// rely on the length that the file claims to have.
 ///
 /// # Errors
-/// In one line, without the path.
-pub(crate) fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
+/// Returns the reason in one line, without the path and without any bytes of the file.
+pub fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
     // To open a device may have an effect; so it is looked at first, and again once it is open.
     check(fs::metadata(path).map_err(|why| why.to_string())?.file_type())?;
     let mut options = OpenOptions::new();
@@ -32,7 +32,7 @@ pub(crate) fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
 ///
 /// # Errors
 /// As above, and for bytes that are not UTF-8.
-pub(crate) fn read_text(path: &Path, bytes_max: u64) -> Result<String, String> {
+pub fn read_text(path: &Path, bytes_max: u64) -> Result<String, String> {
     String::from_utf8(read(path, bytes_max)?).map_err(|_| "is not UTF-8".to_owned())
 }
 
