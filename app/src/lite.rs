@@ -43,12 +43,12 @@ pub(crate) async fn main(args: &LiteArgs) -> anyhow::Result<ExitCode> {
     let kinds = settings.kinds.clone();
     let (states, following, forward) = follow(settings, &served, &files, &registry, &stop)?;
     served.await_kinds(&mut tasks, &stop, None, kinds, states.clone());
+    keep_files(files, &registry, &mut tasks, &stop)?;
     let api = served.keep(&mut tasks, &stop, &registry, forward)?;
     let pages = Pages { states, ending: ending.clone(), health: tasks.health() };
     if let Some(socket) = admin_socket {
         keep_tcp("admin", socket, pages.pages(registry), &mut tasks, &stop);
     }
-    keep_files(files, &registry, &mut tasks, &stop)?;
     tasks.once("cached kinds", following);
     let (admin, api_text) = (admin.map(|at| at.to_string()), api.as_ref().map(ToString::to_string));
     tracing::info!(admin, api = api_text, "started; each kind is served once it is listed");

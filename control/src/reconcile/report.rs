@@ -301,7 +301,7 @@ impl PendingReports<'_> {
         let settled = rewritten.iter().filter(|object| reporting.observed.contains_key(*object));
         let settled: Vec<ObjectRef> = settled.filter(|object| reports.status(object).is_none()).cloned().collect();
         let rewritten = differing(&mut rewritten.difference(&judged));
-        for object in judged.iter().chain(&counting) {
+        for object in changed.iter().chain(&counting) {
             self.reporting.settled.remove(object);
         }
         let overwritten = rewritten.iter().filter(|object| self.reporting.settled.remove(*object)).cloned().collect();
