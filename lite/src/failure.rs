@@ -175,14 +175,9 @@ impl Failure {
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
-    /// A kind that the upstream server of this watch cache has not reported yet.
-    pub(crate) fn too_early(kind: &Kind) -> Self {
-        let message = format!("{} have not been listed yet, try again in a moment", kind.qualified());
-        Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message).after_seconds(1)
-    }
-
-    /// A kind of which it is not known yet whether the upstream server of this watch cache has it.
-    pub(crate) fn not_known_yet(plural: &str, group: &str) -> Self {
+    /// A resource that the upstream server of this watch cache has not reported yet, or of which it is not known whether
+    /// the server has it.
+    pub(crate) fn too_early(plural: &str, group: &str) -> Self {
         let dot = if group.is_empty() { "" } else { "." };
         let message = format!("{plural}{dot}{group} are not known yet, try again in a moment");
         Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message).after_seconds(1)
@@ -211,39 +206,30 @@ impl Failure {
 
     /// An object, or the options of a request, with invalid fields.
     pub(crate) fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
-        Self::invalid_named(&kind.qualified_kind(), &kind.group, &kind.kind, name, causes)
+        Self::invalid_part(&kind.kind, &kind.group, name, causes)
     }
 
     /// An object that a patch has made unreadable. `text` is the patch, or the object.
     pub(crate) fn invalid_patch(text: &str, why: &str) -> Self {
         let mut causes = Causes::default();
         causes.invalid("patch", &text.into(), why);
-        Self::invalid_named("", "", "", "", &causes.0)
+        Self::invalid_part("", "", "", &causes.0)
     }
 
-    /// A Scale with invalid fields.
-    pub(crate) fn invalid_scale(name: &str, causes: &[Cause]) -> Self {
-        Self::invalid_named("Scale.autoscaling", "autoscaling", "Scale", name, causes)
-    }
-
-    /// The query of a request for the log of a Pod is not allowed.
-    pub(crate) fn invalid_log_options(pod: &str, causes: &[Cause]) -> Self {
-        Self::invalid_named("PodLogOptions", "", "PodLogOptions", pod, causes)
-    }
-
-    /// The query of a list or watch is not allowed.
+    /// The query of a list, a watch or a write is not allowed.
     pub(crate) fn invalid_options(options: &str, causes: &[Cause]) -> Self {
-        let qualified = format!("{options}.meta.k8s.io");
-        Self::invalid_named(&qualified, "meta.k8s.io", options, "", causes)
+        Self::invalid_part(options, "meta.k8s.io", "", causes)
     }
 
-    fn invalid_named(qualified: &str, group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
+    /// What a client has sent for a part of an object, or about it, has invalid fields: a Scale, or options.
+    pub(crate) fn invalid_part(kind: &str, group: &str, name: &str, causes: &[Cause]) -> Self {
+        let dot = if group.is_empty() { "" } else { "." };
         // Equal texts of several causes appear once in a message.
         let mut seen = HashSet::with_capacity(causes.len());
         let once = causes.iter().filter(|cause| seen.insert((&cause.field, &cause.message)));
         let texts: Vec<String> = once.map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
         let list = if texts.len() == 1 { texts.concat() } else { format!("[{}]", texts.join(", ")) };
-        let message = format!("{qualified} \"{name}\" is invalid: {list}");
+        let message = format!("{kind}{dot}{group} \"{name}\" is invalid: {list}");
         let mut failure = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
         if !name.is_empty() {
             failure.details.insert("name".into(), name.into());

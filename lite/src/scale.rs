@@ -65,7 +65,7 @@ pub(crate) fn applied(kind: &Kind, object: &Value, scale: &Value) -> Result<Valu
     if replicas < 0 {
         let mut causes = Causes::default();
         causes.invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0");
-        return Err(Failure::invalid_scale(name, &causes.0));
+        return Err(Failure::invalid_part("Scale", "autoscaling", name, &causes.0));
     }
     let mut scaled = object.clone();
     match kind.custom().and_then(|custom| custom.scale.as_ref()) {

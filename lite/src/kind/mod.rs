@@ -183,11 +183,6 @@ impl Kind {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
 
-    /// `Service`, or `Ingress.networking.k8s.io`: how messages name a kind.
-    pub(crate) fn qualified_kind(&self) -> String {
-        if self.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.group) }
-    }
-
     /// The verbs of this kind.
     pub(crate) fn verbs(&self) -> &'static [&'static str] {
         match self.form {

@@ -129,7 +129,7 @@ impl Options {
             Some(seconds) if seconds < 1 => causes.invalid("sinceSeconds", &seconds.into(), "must be greater than 0"),
             Some(_) | None => {}
         }
-        if causes.0.is_empty() { Ok(()) } else { Err(Failure::invalid_log_options(pod, &causes.0)) }
+        if causes.0.is_empty() { Ok(()) } else { Err(Failure::invalid_part("PodLogOptions", "", pod, &causes.0)) }
     }
 
     fn wanted(&self, now_nanos: u128) -> Wanted {

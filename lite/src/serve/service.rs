@@ -182,7 +182,7 @@ async fn look_up(lite: &Lite, parts: &Parts) -> Result<Response<LiteBody>, Failu
 fn changed(lite: &Lite, parts: &Parts, body: &Bytes) -> Result<Response<LiteBody>, Failure> {
     let kinds = lite.store().read().kinds().clone();
     if let Some(missing) = expected::missing(parts.uri.path(), &kinds, &lite.store().expected().borrow()) {
-        return Err(Failure::not_known_yet(&missing.plural, &missing.group));
+        return Err(Failure::too_early(&missing.plural, &missing.group));
     }
     let Asked { route, query, deprecation, .. } = Asked::parse(kinds, parts)?;
     if route.kind().is_some_and(|kind| kind.description().writes != Writes::Made) {
@@ -206,7 +206,7 @@ async fn known_kinds(lite: &Lite, path: &str) -> Result<Kinds, Failure> {
         let Some(missing) = expected::missing(path, &kinds, &awaited) else { return Ok(kinds) };
         // Both senders live as long as the store.
         tokio::select! {
-            () = &mut too_long => return Err(Failure::not_known_yet(&missing.plural, &missing.group)),
+            () = &mut too_long => return Err(Failure::too_early(&missing.plural, &missing.group)),
             _ = pulse.changed() => {}
             _ = expected.changed() => {}
         }
@@ -223,7 +223,7 @@ async fn ready(lite: &Lite, kind: &KindId) -> Result<(), Failure> {
     let unready = if in_time { None } else { unready(lite, kind).await };
     match unready {
         None => Ok(()),
-        Some(Unready::Unknown) => Err(Failure::too_early(kind.description())),
+        Some(Unready::Unknown) => Err(Failure::too_early(&kind.description().plural, &kind.description().group)),
         Some(Unready::TooLarge) => Err(Failure::too_many_bytes(kind.description())),
     }
 }
