@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use tidegate_tests::skipped;
 use tokio::process::Command;
 
 use super::*;
