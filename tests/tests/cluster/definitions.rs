@@ -31,7 +31,7 @@ struct Followed {
 }
 
 impl Followed {
-    async fn start(stage: &Stage) -> Self {
+    fn start(stage: &Stage) -> Self {
         let kubeconfig = stage.cluster.folder().join("admin.kubeconfig");
         let following = Following::new().expect("metrics");
         let access = Access::kubeconfig(&following, &kubeconfig, None).expect("a kubeconfig");
@@ -108,7 +108,7 @@ async fn tide(stage: &Stage, version: &str, name: &str) {
 
 pub(crate) async fn a_kind_comes_and_goes(stage: &mut Stage) {
     let path = format!("{DEFINITIONS}/{NAME}");
-    let mut followed = Followed::start(stage).await;
+    let mut followed = Followed::start(stage);
     followed.until(None, 1).await;
 
     let begun = moment();
