@@ -16,6 +16,7 @@ use tidegate_lite::Lite;
 use self::work::{Call, LONG, SHORT, excess, spent};
 
 #[tokio::test]
+#[ignore = "it measures time, which other work on the machine distorts; .ci/full runs it alone"]
 async fn lists_take_linear_work() {
     assert!(excess(pairs).await.is_some(), "the measure sees a comparison of all pairs");
     let mut faults = Vec::new();
