@@ -4,14 +4,19 @@
 use super::route::{Document, Route, segments};
 use crate::kind::{ExpectedKind, Kinds};
 
-/// The kind that a request has to wait for: that of its path, or one that its document would lack.
+/// The kind that a request has to wait for: that of its path, or one of its document, if that would be empty. A document
+/// that has some kinds is served without the others: an edge whose upstream server is away must go on serving those
+/// that it knows.
 pub(super) fn missing<'e>(path: &str, kinds: &Kinds, expected: &'e [ExpectedKind]) -> Option<&'e ExpectedKind> {
     if expected.is_empty() {
         return None;
     }
     let mut expected = expected.iter().filter(|kind| !is_served(kinds, kind));
     match Route::parse(path, kinds) {
-        Some(Route::Document(document)) => expected.find(|kind| describes(&document, kind)),
+        Some(Route::Document(document)) if is_empty(&document, kinds) => {
+            expected.find(|kind| describes(&document, kind))
+        }
+        Some(Route::Document(_)) => None,
         Some(Route::Collection { .. } | Route::Object(_)) => None,
         None => expected.find(|kind| is_within(path, kind)),
     }
@@ -22,6 +27,19 @@ fn is_served(kinds: &Kinds, expected: &ExpectedKind) -> bool {
         .iter()
         .map(|kind| kind.description())
         .any(|kind| kind.plural == expected.plural && expected.may_be_in(&kind.group, &kind.version))
+}
+
+/// Returns `true` if a document that names kinds would name none.
+fn is_empty(document: &Document, kinds: &Kinds) -> bool {
+    !kinds.iter().map(|kind| kind.description()).any(|kind| match document {
+        Document::Version | Document::Health | Document::OpenApiV2 | Document::OpenApiIndex => true,
+        Document::CoreVersions => kind.group.is_empty(),
+        Document::Groups => !kind.group.is_empty(),
+        Document::Group(group) => kind.group == *group,
+        Document::Resources { group, version } | Document::OpenApi { group, version } => {
+            kind.group == *group && kind.version == *version
+        }
+    })
 }
 
 /// Returns `true` if a document names all kinds of a group that the kind is in.

@@ -96,13 +96,15 @@ fn responses(case: &Case, native: &Outcome, full: &Outcome, count: usize) -> Vec
 }
 
 /// Pingora closes a connection after some requests with a body that the edge answers itself, and after all requests
-/// that failed at their endpoint. The native driver continues.
+/// that failed at their endpoint. It also closes one after a request with `Upgrade`, whatever its `Connection` says, if
+/// bytes follow: they could be of the other protocol. The native driver continues.
 fn stops_early(case: &Case, native: &Outcome, full: &Outcome) -> bool {
     // No endpoint of the corpus sends either in its response: the request id, or the content of a direct response.
     let page = |last: &Message| last.values("retry-after").any(|value| value == b"60");
     let has = |last: &Message| last.values("x-request-id").next().is_some() || page(last);
     let own = full.client.last().is_some_and(has);
-    may_stop(case, full) && own && full.closed && full.rest.is_empty() && native.client.len() > full.client.len()
+    let stopped = full.closed && full.rest.is_empty() && native.client.len() > full.client.len();
+    stopped && (may_stop(case, full) && own || announces(case, b"\nupgrade:"))
 }
 
 /// Returns `true` if the Pingora driver may close the connection after its last response, see [`stops_early`].
@@ -112,9 +114,11 @@ fn may_stop(case: &Case, full: &Outcome) -> bool {
 }
 
 fn has_body(case: &Case) -> bool {
-    let bytes = case.bytes().to_ascii_lowercase();
-    let announces = |name: &[u8]| bytes.windows(name.len()).any(|window| window == name);
-    announces(b"content-length") || announces(b"transfer-encoding")
+    announces(case, b"content-length") || announces(case, b"transfer-encoding")
+}
+
+fn announces(case: &Case, text: &[u8]) -> bool {
+    case.bytes().to_ascii_lowercase().windows(text.len()).any(|window| window == text)
 }
 
 /// A message in which the accepted differences are replaced by equal values.
