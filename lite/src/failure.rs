@@ -175,8 +175,8 @@ impl Failure {
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
-    /// A resource that the upstream server of this watch cache has not reported yet, or of which it is not known whether
-    /// the server has it.
+    /// A resource that the upstream server of this watch cache has not reported yet, or of which it is not known
+    /// whether the server has it.
     pub(crate) fn too_early(plural: &str, group: &str) -> Self {
         let dot = if group.is_empty() { "" } else { "." };
         let message = format!("{plural}{dot}{group} are not known yet, try again in a moment");

@@ -4,9 +4,9 @@
 use super::route::{Document, Route, segments};
 use crate::kind::{ExpectedKind, Kinds};
 
-/// The kind that a request has to wait for: that of its path, or one of its document, if that would be empty. A document
-/// that has some kinds is served without the others: an edge whose upstream server is away must go on serving those
-/// that it knows.
+/// The kind that a request has to wait for: that of its path, or one of its document, if that would be empty. A
+/// document that has some kinds is served without the others: an edge whose upstream server is away must go on serving
+/// those that it knows.
 pub(super) fn missing<'e>(path: &str, kinds: &Kinds, expected: &'e [ExpectedKind]) -> Option<&'e ExpectedKind> {
     if expected.is_empty() {
         return None;
