@@ -45,7 +45,12 @@ async fn forwarded_headers() {
             &["sees x-forwarded-proto: https", "sees x-forwarded-port: 80"],
         ),
         same("a port of a trusted peer", trusted("X-Forwarded-Port", "8443"), 200, &["sees x-forwarded-port: 8443"]),
-        same("a port that is none", trusted("X-Forwarded-Port", "many"), 200, &[]),
+        differs(
+            "a port that is none",
+            trusted("X-Forwarded-Port", "many"),
+            "believed if it is a port",
+            &["nginx sees x-forwarded-port: many", "tidegate sees x-forwarded-port: 80"],
+        ),
         differs(
             "https of a stranger",
             strange("X-Forwarded-Proto", "https"),
