@@ -1,11 +1,14 @@
 //! World: the current projection of every object. An update that changes no projection has no effect beyond it.
 
+mod expression_limits;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use tidegate_config::finding::Finding;
+use tidegate_config::model::Expression;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef, Uid};
 use tidegate_config::project::gateway::{
     BackendTlsPolicy, Gateway, GatewayClass, GrpcRoute, HttpRoute, Layer4Route, ListenerSet, Namespace, ParentRef,
@@ -18,6 +21,7 @@ use tidegate_config::project::{
 
 use crate::event::{BindFailures, Collection};
 use crate::recent::Recent;
+use expression_limits::{ExpressionLimits, WithoutExpressions};
 
 type Objects<T> = BTreeMap<ObjectName, Arc<T>>;
 
@@ -53,6 +57,7 @@ macro_rules! world {
             present: BTreeMap<ObjectRef, UnreadMeta>,
             /// The parents of recent routes: most routes of a namespace have the same.
             recent_parents: Recent<[ParentRef]>,
+            expressions: ExpressionLimits,
         }
 
         impl World {
@@ -115,27 +120,49 @@ struct UnreadMeta {
 }
 
 impl World {
-    /// Adds or replaces an object. Returns `true` if anything that routing reads has changed.
-    pub fn apply(&mut self, projected: Projected) -> bool {
-        let Projected { meta: Meta { object: key, uid, generation, .. }, object, findings, .. } = projected;
-        let reported = self.put_findings(&key, findings);
+    /// Adds or replaces an object.
+    pub fn apply(&mut self, projected: Projected) -> Applied {
+        let Projected { meta: Meta { object: key, uid, generation, .. }, object, mut findings, .. } = projected;
+        let mut displaced = Vec::new();
         let changed = match object {
-            None => self.forget(&key),
+            None => {
+                self.expressions.remove(&key);
+                self.forget(&key)
+            }
             Some(mut object) => {
-                let Self { services, recent_parents, .. } = self;
-                object.share(&mut Shared { services, recent_parents });
+                let Self { services, recent_parents, expressions, .. } = self;
+                object.share(&mut Shared { services, recent_parents, expressions });
+                for WithoutExpressions { object: loser, why } in self.expressions.put(&key, object.expressions()) {
+                    if loser == key {
+                        findings.extend(object.leave_out_expressions(&key, &why));
+                    } else {
+                        self.leave_out_expressions(&loser, &why);
+                        displaced.push(loser);
+                    }
+                }
                 self.put(&key.name, object)
             }
         };
+        let reported = self.put_findings(&key, findings);
         let has_conditions = key.kind.has_conditions();
         let before = self.present.insert(key, UnreadMeta { uid, generation });
         // Conditions contain the generation that they were computed for.
         let renewed = before.is_none_or(|before| before.generation != generation);
-        reported || changed || renewed && has_conditions
+        Applied { changed: reported || changed || renewed && has_conditions, displaced }
+    }
+
+    /// Leaves out the expressions of an object, because those of older objects leave no room.
+    fn leave_out_expressions(&mut self, key: &ObjectRef, why: &str) {
+        let Some(mut object) = self.get(key) else { return };
+        let left_out = object.leave_out_expressions(key, why);
+        let findings = [self.findings_of(key), &left_out].concat();
+        self.put_findings(key, findings);
+        self.put(&key.name, object);
     }
 
     /// Removes an object. Returns `true` if it existed.
     pub fn delete(&mut self, key: &ObjectRef) -> bool {
+        self.expressions.remove(key);
         let known = self.present.remove(key).is_some();
         let reported = self.put_findings(key, Vec::new());
         self.forget(key) || reported || known
@@ -218,11 +245,12 @@ impl World {
         self.present.get(key)?.generation
     }
 
-    /// Whether an object exists with an equal projection.
+    /// Whether an object exists with an equal projection, or must do without its expressions.
     #[must_use]
     pub fn holds_as(&self, projected: &Projected) -> bool {
         let key = &projected.meta.object;
-        self.holds(key) && self.get(key) == projected.object && *self.findings_of(key) == *projected.findings
+        let equal = || self.get(key) == projected.object && *self.findings_of(key) == *projected.findings;
+        self.holds(key) && (self.expressions.lacks(key) || equal())
     }
 
     /// The findings of the projection of an object.
@@ -235,7 +263,8 @@ impl World {
     /// refer to.
     fn share(&mut self) {
         let Self { ingresses, slices, http_routes, grpc_routes, tls_routes, tcp_routes, udp_routes, .. } = self;
-        let shared = &mut Shared { services: &self.services, recent_parents: &mut self.recent_parents };
+        let (services, expressions) = (&self.services, &self.expressions);
+        let shared = &mut Shared { services, recent_parents: &mut self.recent_parents, expressions };
         ingresses.values_mut().for_each(|it| it.share(shared));
         slices.values_mut().for_each(|it| it.share(shared));
         http_routes.values_mut().for_each(|it| it.share(shared));
@@ -257,10 +286,20 @@ impl World {
     }
 }
 
+/// What an update of an object has changed.
+#[derive(Debug)]
+pub struct Applied {
+    /// Whether anything of the object that routing reads has changed.
+    pub changed: bool,
+    /// The younger objects that have lost their expressions to it.
+    pub displaced: Vec<ObjectRef>,
+}
+
 /// The values that objects share with existing ones.
 struct Shared<'w> {
     services: &'w Objects<Service>,
     recent_parents: &'w mut Recent<[ParentRef]>,
+    expressions: &'w ExpressionLimits,
 }
 
 impl Kept for Shared<'_> {
@@ -272,6 +311,10 @@ impl Kept for Shared<'_> {
 
     fn parents(&mut self, parents: &mut Arc<[ParentRef]>) {
         self.recent_parents.share(parents);
+    }
+
+    fn expression(&mut self, expression: &mut Expression) {
+        self.expressions.share(expression);
     }
 }
 

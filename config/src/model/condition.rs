@@ -46,6 +46,14 @@ impl TextMatch {
         }
     }
 
+    /// Like [`TextMatch::expression`], to replace it by an equal one.
+    pub const fn expression_mut(&mut self) -> Option<&mut Expression> {
+        match self {
+            Self::Regex(expression) => Some(expression),
+            Self::Exact(_) | Self::Present => None,
+        }
+    }
+
     fn accepts(&self, value: &[u8], steps: &Steps) -> bool {
         match self {
             Self::Exact(exact) => exact.as_bytes() == value,
@@ -141,6 +149,16 @@ pub enum ValueSource {
 }
 
 impl Conditions {
+    /// The expressions of headers and query parameters.
+    pub fn expressions(&self) -> impl Iterator<Item = &Expression> {
+        self.headers.iter().chain(&self.queries).filter_map(|it| it.value.expression())
+    }
+
+    /// Like [`Conditions::expressions`], to replace them by equal ones.
+    pub fn expressions_mut(&mut self) -> impl Iterator<Item = &mut Expression> {
+        self.headers.iter_mut().chain(&mut self.queries).filter_map(|it| it.value.expression_mut())
+    }
+
     /// Returns `true` if a request meets them all. Expressions take some of its steps.
     #[must_use]
     pub fn hold<H: Head + ?Sized>(&self, head: &H, steps: &Steps) -> bool {

@@ -186,6 +186,12 @@ impl Expression {
         self.cost(self.longest().min(self.0.comparison.subject.bytes_max()), true)
     }
 
+    /// Returns `true` for clones, which are compiled once.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// How it is compared.
     #[must_use]
     pub fn comparison(&self) -> Comparison {
@@ -276,7 +282,7 @@ impl PartialOrd for Expression {
 /// By text, then by comparison. Clones are compared by their pointers.
 impl Ord for Expression {
     fn cmp(&self, other: &Self) -> Ordering {
-        if Arc::ptr_eq(&self.0, &other.0) {
+        if self.is_same(other) {
             return Ordering::Equal;
         }
         (&self.0.text, self.0.comparison).cmp(&(&other.0.text, other.0.comparison))

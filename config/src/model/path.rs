@@ -35,6 +35,23 @@ pub enum RegexCase {
 }
 
 impl PathMatch {
+    /// The expression, if it is one.
+    #[must_use]
+    pub const fn expression(&self) -> Option<&Expression> {
+        match self {
+            Self::Regex(expression) => Some(expression),
+            Self::Exact(_) | Self::Prefix(_) | Self::PrefixCharacters(_) | Self::AnyService(_) => None,
+        }
+    }
+
+    /// Like [`PathMatch::expression`], to replace it by an equal one.
+    pub const fn expression_mut(&mut self) -> Option<&mut Expression> {
+        match self {
+            Self::Regex(expression) => Some(expression),
+            Self::Exact(_) | Self::Prefix(_) | Self::PrefixCharacters(_) | Self::AnyService(_) => None,
+        }
+    }
+
     /// Only this path.
     ///
     /// # Errors

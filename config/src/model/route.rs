@@ -202,14 +202,7 @@ impl Route {
 
     /// The expressions of its path and its conditions.
     pub fn expressions(&self) -> impl Iterator<Item = &Expression> {
-        let path = match &self.path {
-            PathMatch::Regex(expression) => Some(expression),
-            PathMatch::Exact(_) | PathMatch::Prefix(_) | PathMatch::PrefixCharacters(_) | PathMatch::AnyService(_) => {
-                None
-            }
-        };
-        let values = self.conditions.headers.iter().chain(&self.conditions.queries);
-        path.into_iter().chain(values.filter_map(|value| value.value.expression()))
+        self.path.expression().into_iter().chain(self.conditions.expressions())
     }
 
     /// The literal path of routes that a request tries together; `None` for those that are tried whatever the path.

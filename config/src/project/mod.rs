@@ -37,6 +37,7 @@ pub use annotations::deis::{DeisApp, DeisBuilder, DeisDomain, DeisExpression, De
 pub use config_map::ConfigMap;
 pub use deployment::Deployment;
 pub use endpoint_slice::{EndpointSlice, SliceEndpoint, SlicePort};
+pub use expressions::HeldExpressions;
 pub use ingress::{BackendRef, ClassRef, DefaultBackend, Ingress, PortRef};
 pub use ingress_class::IngressClass;
 pub use ingress_rules::{Rule, RulePath, Rules};
@@ -59,7 +60,10 @@ use gateway::{
 use raw_object::RawObject;
 
 /// The checked form of the objects of one kind.
-trait Projection: Sharing + Sized {
+trait Projection: Sharing + Clone {
+    /// Texts of which an object with regular expressions has at least one.
+    const EXPRESSION_MARKS: &'static [&'static str] = &[];
+
     /// Reads an object. Invalid fields are findings.
     ///
     /// # Errors
@@ -70,6 +74,14 @@ trait Projection: Sharing + Sized {
     fn addresses(_source: &RawObject<'_>) -> Vec<PublicAddress> {
         Vec::new()
     }
+
+    /// The regular expressions of the object; `None` if it has none.
+    fn expressions(&self) -> Option<HeldExpressions<'_>> {
+        None
+    }
+
+    /// Leaves out what needs an expression, as if none could be used; `why` is a predicate.
+    fn leave_out_expressions(&mut self, _why: &str, _findings: &mut FindingList) {}
 }
 
 /// Defines what depends on the projections of the kinds, from their rows.
@@ -86,6 +98,16 @@ macro_rules! define {
             })
         }
 
+        /// How often the bytes of an object mention regular expressions; 0 if it has none. Parses nothing.
+        #[must_use]
+        pub fn expressions_in(kind: Kind, bytes: &[u8]) -> usize {
+            let marks = match kind {
+                $(Kind::$kind => $projection::EXPRESSION_MARKS,)*
+            };
+            let text = if marks.is_empty() { "" } else { str::from_utf8(bytes).unwrap_or_default() };
+            marks.iter().map(|mark| text.matches(mark).count()).sum()
+        }
+
         /// A projection of any kind.
         #[derive(Clone, PartialEq, Eq, Debug)]
         pub enum Object {
@@ -93,6 +115,28 @@ macro_rules! define {
                 #[doc = concat!("Of [`Kind::", stringify!($kind), "`].")]
                 $kind(Arc<$projection>),
             )*
+        }
+
+        impl Object {
+            /// The regular expressions of the object; `None` if it has none.
+            #[must_use]
+            pub fn expressions(&self) -> Option<HeldExpressions<'_>> {
+                match self {
+                    $(Self::$kind(object) => object.expressions(),)*
+                }
+            }
+
+            /// Leaves out what needs an expression, as if none could be used: the rules with one in a match, and the
+            /// paths and the alternative hosts of an application. `own` is the object, and `why` a predicate. Returns
+            /// the findings about it.
+            #[must_use]
+            pub fn leave_out_expressions(&mut self, own: &ObjectRef, why: &str) -> Vec<Finding> {
+                let mut findings = FindingList::new(own.clone());
+                match self {
+                    $(Self::$kind(object) => Arc::make_mut(object).leave_out_expressions(why, &mut findings),)*
+                }
+                findings.into_findings()
+            }
         }
 
         impl Sharing for Object {
@@ -106,6 +150,14 @@ macro_rules! define {
     };
 }
 kinds!(define);
+
+/// Reads the identity of an object, as [`project`] does.
+///
+/// # Errors
+/// If the bytes do not identify an object.
+pub fn identify(kind: Kind, bytes: &[u8]) -> Result<Meta, Unidentified> {
+    RawObject::identify(kind, bytes).map(|source| source.meta)
+}
 
 /// Reads an identified object. If the reader panics, the object is skipped like one that cannot be read: the other
 /// objects of its kind must not be affected.
@@ -159,7 +211,7 @@ mod tests {
     use super::*;
 
     /// Its reader panics.
-    #[derive(Debug)]
+    #[derive(Clone, Debug)]
     struct Tripping;
 
     impl Sharing for Tripping {}

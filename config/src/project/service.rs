@@ -13,7 +13,7 @@ use super::field::{FindingList, InvalidValue, read_or_default};
 use super::gateway::{GatewayService, gateway_service};
 use super::public_address::{self, PublicAddress};
 use super::raw_object::{Annotations, RawObject, created_s};
-use super::{Projection, Sharing};
+use super::{HeldExpressions, Projection};
 use crate::model::{AppProtocol, HostPattern, ProxyHeader, Transport};
 use crate::object::{Age, ObjectName};
 
@@ -91,9 +91,9 @@ struct PortJson {
     app_protocol: Option<String>,
 }
 
-impl Sharing for Service {}
-
 impl Projection for Service {
+    const EXPRESSION_MARKS: &'static [&'static str] = &[deis::REGEX_DOMAIN, deis::PROXY_LOCATIONS];
+
     fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Self, InvalidValue> {
         let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
         let kind = match spec.kind.as_deref() {
@@ -128,6 +128,17 @@ impl Projection for Service {
 
     fn addresses(source: &RawObject<'_>) -> Vec<PublicAddress> {
         public_address::of_service(source)
+    }
+
+    fn expressions(&self) -> Option<HeldExpressions<'_>> {
+        let app = self.deis.as_ref()?;
+        HeldExpressions::of(app.age.created_s, app.expressions())
+    }
+
+    fn leave_out_expressions(&mut self, why: &str, findings: &mut FindingList) {
+        if let Some(app) = &mut self.deis {
+            Arc::make_mut(app).leave_out_expressions(why, findings);
+        }
     }
 }
 

@@ -1,12 +1,14 @@
-//! Sharing of equal texts between projections: names of Services, and the parents of routes. A newly read object has
-//! texts of its own until it is stored.
+//! Sharing of equal parts between projections: names of Services, the parents of routes, and compiled expressions. A
+//! newly read object has parts of its own until it is stored.
 
 use std::sync::Arc;
 
 use super::gateway::{
-    BackendRef, GrpcRoute, HttpBackend, HttpRoute, Layer4Route, ParentRef, TlsRoute, WeightedBackend,
+    BackendRef, GrpcMatch, GrpcRoute, HttpBackend, HttpMatch, HttpRoute, Layer4Route, ParentRef, TlsRoute,
+    WeightedBackend,
 };
-use super::{EndpointSlice, Ingress};
+use super::{EndpointSlice, Ingress, Service};
+use crate::model::{Expression, PathMatch};
 use crate::object::ObjectName;
 
 /// The store of shared values.
@@ -15,6 +17,8 @@ pub trait Kept {
     fn service(&mut self, name: &mut ObjectName);
     /// Replaces parents by the equal stored ones.
     fn parents(&mut self, parents: &mut Arc<[ParentRef]>);
+    /// Replaces an expression by the equal stored one.
+    fn expression(&mut self, expression: &mut Expression);
 }
 
 /// A value whose parts may be shared. Sharing does not change its meaning.
@@ -39,6 +43,15 @@ impl Sharing for Ingress {
     }
 }
 
+impl Sharing for Service {
+    /// The expression for hosts is not shared: it belongs to its object's age.
+    fn share(&mut self, kept: &mut impl Kept) {
+        let locations = self.deis.as_mut().and_then(Arc::get_mut).and_then(|app| app.locations.as_mut());
+        let paths = locations.into_iter().flat_map(|locations| &mut locations.paths);
+        paths.filter_map(PathMatch::expression_mut).for_each(|it| kept.expression(it));
+    }
+}
+
 impl Sharing for EndpointSlice {
     fn share(&mut self, kept: &mut impl Kept) {
         self.service.iter_mut().for_each(|service| kept.service(service));
@@ -48,14 +61,20 @@ impl Sharing for EndpointSlice {
 impl Sharing for HttpRoute {
     fn share(&mut self, kept: &mut impl Kept) {
         kept.parents(&mut self.parents);
-        self.rules.iter_mut().flat_map(|rule| &mut rule.backends).for_each(|it| it.share(kept));
+        for rule in &mut self.rules {
+            rule.backends.iter_mut().for_each(|it| it.share(kept));
+            rule.matches.iter_mut().flat_map(HttpMatch::expressions_mut).for_each(|it| kept.expression(it));
+        }
     }
 }
 
 impl Sharing for GrpcRoute {
     fn share(&mut self, kept: &mut impl Kept) {
         kept.parents(&mut self.parents);
-        self.rules.iter_mut().flat_map(|rule| &mut rule.backends).for_each(|it| it.share(kept));
+        for rule in &mut self.rules {
+            rule.backends.iter_mut().for_each(|it| it.share(kept));
+            rule.matches.iter_mut().flat_map(GrpcMatch::expressions_mut).for_each(|it| kept.expression(it));
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 mod bounds;
+mod expressions;
 mod gateway_bounds;
 mod golden;
 mod manifest;

@@ -13,6 +13,7 @@ use crate::attachment::Key;
 use crate::event::{Collection, Event};
 use crate::history::Cause;
 use crate::queue::Lane;
+use crate::world::Applied;
 
 impl Reconciler {
     /// Applies an event to World. Returns a collection that must be listed again to confirm its last list.
@@ -78,8 +79,12 @@ impl Reconciler {
         let (key, version) = (projected.meta.object.clone(), Arc::clone(&projected.meta.resource_version));
         self.reporting.observe(&projected);
         self.gateway_services.observe(&projected);
-        if self.model.world.apply(projected) {
-            let cause = Cause::Changed { object: key.clone(), resource_version: version };
+        let Applied { changed, displaced } = self.model.world.apply(projected);
+        let cause = Cause::Changed { object: key.clone(), resource_version: version };
+        for loser in displaced {
+            self.changed(&loser, cause.clone(), lane, received);
+        }
+        if changed {
             self.changed(&key, cause, lane, received);
         }
     }

@@ -224,3 +224,41 @@ fn unreadable_objects_become_findings_of_their_owner() {
         check(&text[..text.len().min(60)], objects, 1, 1, &["CertificateBroken"]);
     }
 }
+
+/// An HTTPRoute of the loud tenant with 128 expressions of 8 KB each, which no other has.
+fn expressive(number: usize, created: &str) -> Value {
+    let one = |entry: usize| json!({"path": {"type": "RegularExpression", "value": format!(r"/{number}/{entry}/\w+")}});
+    let rules: Vec<Value> = (0..16)
+        .map(|rule| json!({"matches": (0..8).map(|entry| one(8 * rule + entry)).collect::<Vec<Value>>()}))
+        .collect();
+    let metadata = json!({"namespace": "loud", "name": format!("r{number:03}"), "creationTimestamp": created});
+    json!({"metadata": metadata, "spec": {"rules": rules}})
+}
+
+/// The memory of expressions has a limit for a namespace; what an older object leaves no room for is dropped.
+#[test]
+fn expressions_beyond_the_memory_of_a_namespace_are_dropped() {
+    let mut bench = Bench::quiet();
+    let before = bench.neighbour();
+    let without = |bench: &Bench| {
+        let told = bench.reconciler.model().world().findings.iter();
+        let lost = told.filter(|(_, findings)| findings.iter().any(|it| it.to_string().contains("of a namespace")));
+        lost.map(|(object, _)| object.name.name.to_string()).collect::<Vec<_>>()
+    };
+    let mut count = 0;
+    while without(&bench).is_empty() {
+        assert!(count < 64, "no limit");
+        bench.apply(Kind::HttpRoute, expressive(count, "2026-01-02T00:00:00Z"));
+        count += 1;
+    }
+    let last = format!("r{:03}", count - 1);
+    assert!(count > 8, "there is room for {count} objects");
+    bench.apply(Kind::HttpRoute, expressive(100, "2026-01-01T00:00:00Z"));
+    bench.settle();
+    let mut lost = without(&bench);
+    assert!(!lost.contains(&"r100".to_owned()), "the oldest object has lost its expressions: {lost:?}");
+    lost.retain(|name| *name != last);
+    assert_eq!(lost.len(), 1, "{lost:?}");
+    let after = bench.neighbour();
+    assert!(Arc::ptr_eq(&before.0, &after.0) && Arc::ptr_eq(&before.1, &after.1), "the neighbour noticed");
+}

@@ -397,3 +397,73 @@ fn the_connected_gauge_follows_the_watch() {
         assert_eq!(connected(&run), 0.0);
     });
 }
+
+/// A Service with an expression, which is projected beside the watch.
+fn costly(name: &str, version: u32) -> String {
+    let annotations = r#"{"router.deis.io/domains":"a","router.deis.io/regexDomain":"a-[a-z]+"}"#;
+    format!(
+        r#"{{"metadata":{{"name":"{name}","namespace":"shop","resourceVersion":"{version}","annotations":{annotations}}}}}"#
+    )
+}
+
+/// Compares the events after a list `a@3` at 5 while no object with expressions can be projected, and the events after
+/// that.
+#[track_caller]
+fn follows_around(frames: &[String], before: &[&str], after: &[&str]) {
+    // The only thread that may project them is occupied.
+    let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (release, occupied) = std::sync::mpsc::channel::<()>();
+        tokio::task::spawn_blocking(move || occupied.recv());
+        let mut run = start(vec![listed(5, &[("a", 3)])], vec![watching(frames)], patient(), 64).await;
+        for event in ["listed@5 a@3"].iter().chain(before) {
+            assert_eq!(run.next().await, *event);
+        }
+        drop(release);
+        for event in after {
+            assert_eq!(run.next().await, *event);
+        }
+    });
+}
+
+#[test]
+fn no_object_waits_for_those_with_expressions() {
+    let mut frames: Vec<_> = (0..30).map(|number| frame("ADDED", &costly(&format!("c{number}"), 6 + number))).collect();
+    frames.push(frame("ADDED", &object("neighbour", 60)));
+    let after: Vec<String> = (0..30).map(|number| format!("applied c{number}@{}", 6 + number)).collect();
+    let after: Vec<&str> = after.iter().map(String::as_str).collect();
+    follows_around(&frames, &["applied neighbour@60"], &after);
+}
+
+#[test]
+fn the_last_state_of_an_object_with_expressions_counts() {
+    let frames = [
+        frame("ADDED", &costly("x", 6)),
+        frame("ADDED", &costly("y", 7)),
+        frame("ADDED", &costly("z", 8)),
+        frame("DELETED", &object("y", 9)),
+        frame("MODIFIED", &costly("z", 10)),
+        frame("MODIFIED", &object("x", 11)),
+        bookmark(12),
+    ];
+    follows_around(&frames, &["deleted y@9", "applied x@11", "bookmark@12"], &["applied z@10"]);
+}
+
+#[test]
+fn objects_with_expressions_arrive_before_the_watch_is_opened_again() {
+    let frames = [frame("ADDED", &costly("x", 6)), frame("ADDED", &object("b", 7))].concat();
+    let ended = vec![Answer::ok(frames), watching(&[frame("ADDED", &object("d", 8))])];
+    follows(patient(), ended, &["applied b@7", "applied x@6", "applied d@8"], &["watch 7"], &[]);
+}
+
+#[test]
+fn listed_objects_with_expressions_are_part_of_the_list() {
+    let items = [object("a", 3), costly("x", 4), object("b", 2)].join(",");
+    let list = format!(r#"{{"kind":"ServiceList","metadata":{{"resourceVersion":"5"}},"items":[{items}]}}"#);
+    check(
+        patient(),
+        vec![Answer::ok(list)],
+        vec![watching(&[])],
+        &Expect { events: &["listed@5 a@3 b@2 x@4"], requests: &["list", "watch 5"], counted: &[] },
+    );
+}

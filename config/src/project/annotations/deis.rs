@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use super::deis_app::{APP, App, BUILDER, Builder};
 use super::deis_edge::{DefaultService, Edge};
 pub use super::deis_expression::DeisExpression;
+pub(in crate::project) use super::deis_expression::REGEX_DOMAIN;
 use super::deis_expression::expression;
 use super::deis_gzip::Gzip;
 use super::deis_nginx::NGINX_ONLY;
@@ -18,7 +19,7 @@ pub use super::deis_value::DeisDomain;
 use super::deis_value::{certificate, domain, entries, location};
 use super::{Annotation, Dialect, read};
 use crate::finding::Finding;
-use crate::model::{Compression, EdgeSettings, PathMatch};
+use crate::model::{Compression, EdgeSettings, Expression, PathMatch};
 use crate::object::{Age, ObjectName};
 use crate::project::expressions::Expressions;
 use crate::project::field::FindingList;
@@ -31,6 +32,9 @@ pub(super) const OF_ROUTER: Dialect = Dialect { prefix: "router.deis.io/nginx.",
 /// Every annotation of the router's Deployment.
 pub(super) static OF_DEPLOYMENT: LazyLock<Box<[Annotation<Router>]>> =
     LazyLock::new(|| [ROUTER, NGINX_ONLY].concat().into());
+
+/// The key of the annotation with paths on the host of another application.
+pub(in crate::project) const PROXY_LOCATIONS: &str = "router.deis.io/proxyLocations";
 
 /// The defaults of the router.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1300);
@@ -74,6 +78,32 @@ pub struct DeisApp {
     pub referrer_policy: Option<&'static str>,
     /// The findings about it.
     pub findings: Box<[Finding]>,
+}
+
+impl DeisApp {
+    /// Its expressions, for hosts and for paths.
+    pub(in crate::project) fn expressions(&self) -> impl Iterator<Item = &Expression> {
+        let host = self.expression.as_ref().map(|expression| expression.host.expression());
+        let paths = self.locations.iter().flat_map(|locations| &locations.paths);
+        host.into_iter().chain(paths.filter_map(PathMatch::expression))
+    }
+
+    /// Leaves out its expressions; `why` is a predicate. The domains that one would have replaced serve instead.
+    pub(in crate::project) fn leave_out_expressions(&mut self, why: &str, findings: &mut FindingList) {
+        if let Some(left_out) = self.expression.take() {
+            findings.dropped(&annotation_field(REGEX_DOMAIN), left_out.host.as_str(), why);
+        }
+        let Some(locations) = &mut self.locations else { return };
+        let paths = std::mem::take(&mut locations.paths).into_iter();
+        let (left_out, literal): (Vec<PathMatch>, Vec<_>) = paths.partition(|path| path.expression().is_some());
+        for path in left_out.iter().filter_map(PathMatch::expression) {
+            findings.dropped(&annotation_field(PROXY_LOCATIONS), path.pattern(), why);
+        }
+        locations.paths = literal.into();
+        if locations.paths.is_empty() {
+            self.locations = None;
+        }
+    }
 }
 
 /// Paths that an application offers on a host of another application of its namespace.
@@ -270,7 +300,7 @@ fn certificates(list: &str, app: &ObjectName, findings: &mut FindingList) -> Box
 
 /// Paths on another application's host. An invalid path does not affect the others.
 fn locations(other: Option<&str>, paths: Option<&str>, findings: &mut FindingList) -> Option<DeisLocations> {
-    let [of_domain, of_paths] = ["router.deis.io/proxyDomain", "router.deis.io/proxyLocations"].map(annotation_field);
+    let [of_domain, of_paths] = ["router.deis.io/proxyDomain", PROXY_LOCATIONS].map(annotation_field);
     let (other, list) = match (other, paths) {
         (Some(other), Some(paths)) => (other, paths),
         (Some(other), None) => {

@@ -6,6 +6,9 @@ use crate::project::expressions::Expressions;
 use crate::project::field::FindingList;
 use crate::project::raw_object::annotation_field;
 
+/// The key of its annotation.
+pub(in crate::project) const REGEX_DOMAIN: &str = "router.deis.io/regexDomain";
+
 /// The maximum length of its text in bytes, and the maximum number of domains that it replaces. The compiled size has a
 /// limit too.
 const TEXT_BYTES_MAX: usize = 1024;
@@ -30,7 +33,7 @@ pub(super) fn expression(
     findings: &mut FindingList,
 ) -> Option<DeisExpression> {
     let text = text.filter(|text| !text.trim().is_empty())?;
-    let field = annotation_field("router.deis.io/regexDomain");
+    let field = annotation_field(REGEX_DOMAIN);
     if text.len() > TEXT_BYTES_MAX {
         findings.dropped(&field, text, format_args!("is longer than {TEXT_BYTES_MAX} bytes"));
         return None;

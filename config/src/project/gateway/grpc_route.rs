@@ -9,15 +9,15 @@ use super::http_filter::{FilterContext, HttpFilters, filters};
 use super::http_match::{Named, values, whole};
 use super::http_route::{HOSTNAMES_MAX, HttpBackend, SpecJson, rule_name, shares};
 use super::parent::{Hostnames, ParentRef, hostnames, parents};
-use super::rules::Rules;
+use super::rules::{REGULAR_EXPRESSION, Rule, Rules, leave_out_expressions};
 use super::session::{RuleId, RuleSession, session};
 use crate::finding::printable;
-use crate::model::{PathMatch, Subject, ValueMatch};
+use crate::model::{Expression, PathMatch, Subject, ValueMatch};
 use crate::object::Age;
-use crate::project::Projection;
 use crate::project::expressions::Expressions;
 use crate::project::field::{FindingList, InvalidValue, read, read_or_default};
 use crate::project::raw_object::{RawObject, created_s};
+use crate::project::{HeldExpressions, Projection};
 
 /// The maximum length in bytes of the name of a service or method.
 const NAME_BYTES_MAX: usize = 1024;
@@ -63,6 +63,29 @@ pub struct GrpcMatch {
     pub headers: Box<[ValueMatch]>,
 }
 
+impl Rule for GrpcRule {
+    fn index(&self) -> usize {
+        self.index
+    }
+
+    fn expressions(&self) -> impl Iterator<Item = Vec<&Expression>> {
+        self.matches.iter().map(|it| it.expressions().collect())
+    }
+}
+
+impl GrpcMatch {
+    /// Its expressions.
+    fn expressions(&self) -> impl Iterator<Item = &Expression> {
+        self.path.expression().into_iter().chain(self.headers.iter().filter_map(|it| it.value.expression()))
+    }
+
+    /// Like [`GrpcMatch::expressions`], to replace them by equal ones.
+    pub(in crate::project) fn expressions_mut(&mut self) -> impl Iterator<Item = &mut Expression> {
+        let headers = self.headers.iter_mut().filter_map(|it| it.value.expression_mut());
+        self.path.expression_mut().into_iter().chain(headers)
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
 struct RuleJson<'a> {
@@ -95,6 +118,8 @@ struct MethodJson {
 }
 
 impl Projection for GrpcRoute {
+    const EXPRESSION_MARKS: &'static [&'static str] = &[REGULAR_EXPRESSION];
+
     fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Self, InvalidValue> {
         let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
         let own = source.name();
@@ -103,6 +128,14 @@ impl Projection for GrpcRoute {
         let hostnames = hostnames(spec.hostnames, HOSTNAMES_MAX, findings);
         let (rules, dropped) = Rules::of(&source.meta, findings).read(spec.rules, rule);
         Ok(Self { age, parents, hostnames, rules, dropped })
+    }
+
+    fn expressions(&self) -> Option<HeldExpressions<'_>> {
+        HeldExpressions::of(self.age.created_s, self.rules.iter().flat_map(Rule::expressions).flatten())
+    }
+
+    fn leave_out_expressions(&mut self, why: &str, findings: &mut FindingList) {
+        leave_out_expressions(&mut self.rules, &mut self.dropped, why, findings);
     }
 }
 
@@ -158,7 +191,7 @@ fn grpc_match(
             }
             exact(service.as_deref(), method.as_deref())
         }
-        (Some("RegularExpression"), service, method) => {
+        (Some(REGULAR_EXPRESSION), service, method) => {
             // Each is checked by itself first: an invalid expression could close its group early.
             for (below, pattern) in [("service", service), ("method", method)] {
                 if let Some(pattern) = pattern {

@@ -7,7 +7,8 @@ use http::HeaderName;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::model::{Comparison, Conditions, Extent, PathMatch, RegexCase, Subject, TextMatch, ValueMatch};
+use super::rules::REGULAR_EXPRESSION;
+use crate::model::{Comparison, Conditions, Expression, Extent, PathMatch, RegexCase, Subject, TextMatch, ValueMatch};
 use crate::project::expressions::Expressions;
 use crate::project::field::{FindingList, InvalidValue, read};
 
@@ -29,6 +30,18 @@ pub struct HttpMatch {
     pub path: PathMatch,
     /// Method, headers and query parameters.
     pub conditions: Conditions,
+}
+
+impl HttpMatch {
+    /// Its expressions.
+    pub(super) fn expressions(&self) -> impl Iterator<Item = &Expression> {
+        self.path.expression().into_iter().chain(self.conditions.expressions())
+    }
+
+    /// Like [`HttpMatch::expressions`], to replace them by equal ones.
+    pub(in crate::project) fn expressions_mut(&mut self) -> impl Iterator<Item = &mut Expression> {
+        self.path.expression_mut().into_iter().chain(self.conditions.expressions_mut())
+    }
 }
 
 #[derive(Deserialize)]
@@ -89,7 +102,7 @@ fn path(json: PathJson, field: &str, expressions: &mut Expressions) -> Result<Pa
     let path = match json.kind.as_deref() {
         None | Some("PathPrefix") => PathMatch::prefix(&text).map_err(str::to_owned),
         Some("Exact") => PathMatch::exact(&text).map_err(str::to_owned),
-        Some("RegularExpression") => expressions.compile(&text, whole(Subject::Path)).map(PathMatch::Regex),
+        Some(REGULAR_EXPRESSION) => expressions.compile(&text, whole(Subject::Path)).map(PathMatch::Regex),
         Some(kind) => {
             let why = "is not Exact, PathPrefix or RegularExpression".to_owned();
             return Err(fault("type", kind.to_owned(), why));
@@ -170,7 +183,7 @@ fn value(raw: &RawValue, named: Named, field: &str, expressions: &mut Expression
     }
     let value = match json.kind.as_deref() {
         None | Some("Exact") => TextMatch::Exact(text.into()),
-        Some("RegularExpression") => {
+        Some(REGULAR_EXPRESSION) => {
             let expression = expressions.compile(&text, whole(Subject::Value));
             TextMatch::Regex(expression.map_err(|why| fault("value", &text, why))?)
         }

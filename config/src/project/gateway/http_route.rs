@@ -11,13 +11,13 @@ use super::http_match::{HttpMatch, every_request, http_match};
 use super::parent::{Hostnames, ParentRef, hostnames, parents};
 use super::reference::section;
 use super::retry::{Retry, Timeouts, retry, timeouts};
-use super::rules::Rules;
+use super::rules::{REGULAR_EXPRESSION, Rule, Rules, leave_out_expressions};
 use super::session::{RuleId, RuleSession, session};
-use crate::model::PathMatch;
+use crate::model::{Expression, PathMatch};
 use crate::object::Age;
-use crate::project::Projection;
 use crate::project::field::{FindingList, InvalidValue, read, read_or_default};
 use crate::project::raw_object::{RawObject, created_s};
+use crate::project::{HeldExpressions, Projection};
 
 /// The maximum number of hostnames of one route.
 pub(super) const HOSTNAMES_MAX: usize = 16;
@@ -80,6 +80,16 @@ impl From<WeightedBackend> for HttpBackend {
     }
 }
 
+impl Rule for HttpRule {
+    fn index(&self) -> usize {
+        self.index
+    }
+
+    fn expressions(&self) -> impl Iterator<Item = Vec<&Expression>> {
+        self.matches.iter().map(|it| it.expressions().collect())
+    }
+}
+
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
 pub(super) struct SpecJson<'a> {
@@ -117,6 +127,8 @@ struct FiltersJson<'a> {
 }
 
 impl Projection for HttpRoute {
+    const EXPRESSION_MARKS: &'static [&'static str] = &[REGULAR_EXPRESSION];
+
     fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Self, InvalidValue> {
         let spec: SpecJson<'_> = read_or_default(source.spec, "spec")?;
         let own = source.name();
@@ -129,6 +141,14 @@ impl Projection for HttpRoute {
             list => Rules::of(&source.meta, findings).read(list, rule),
         };
         Ok(Self { age, parents, hostnames, rules, dropped })
+    }
+
+    fn expressions(&self) -> Option<HeldExpressions<'_>> {
+        HeldExpressions::of(self.age.created_s, self.rules.iter().flat_map(Rule::expressions).flatten())
+    }
+
+    fn leave_out_expressions(&mut self, why: &str, findings: &mut FindingList) {
+        leave_out_expressions(&mut self.rules, &mut self.dropped, why, findings);
     }
 }
 

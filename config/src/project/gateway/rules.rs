@@ -2,6 +2,7 @@
 
 use serde_json::value::RawValue;
 
+use crate::model::Expression;
 use crate::object::{ObjectName, Uid};
 use crate::project::Meta;
 use crate::project::expressions::Expressions;
@@ -14,8 +15,40 @@ const RULE_MATCHES_MAX: usize = 64;
 /// The maximum number of matches of all rules of a route.
 const MATCHES_MAX: usize = 128;
 
+/// The type of a match by an expression.
+pub(super) const REGULAR_EXPRESSION: &str = "RegularExpression";
 /// The maximum number of expressions of a route.
 const EXPRESSIONS_MAX: usize = 128;
+
+/// A rule of a route.
+pub(super) trait Rule: Clone {
+    /// Its index in `spec.rules`.
+    fn index(&self) -> usize;
+    /// The expressions of each of its matches.
+    fn expressions(&self) -> impl Iterator<Item = Vec<&Expression>>;
+}
+
+/// Moves the rules with an expression in a match to those that are dropped; `why` is a predicate.
+pub(super) fn leave_out_expressions<R: Rule>(
+    rules: &mut Box<[R]>,
+    dropped: &mut Box<[usize]>,
+    why: &str,
+    findings: &mut FindingList,
+) {
+    let (mut left, mut out) = (Vec::new(), dropped.to_vec());
+    for rule in std::mem::take(rules) {
+        let index = rule.index();
+        let first = rule.expressions().enumerate().find_map(|(number, all)| Some((number, *all.first()?)));
+        if let Some((number, expression)) = first {
+            findings.dropped(&format!("spec.rules[{index}].matches[{number}]"), expression.pattern(), why);
+            out.push(index);
+        } else {
+            left.push(rule);
+        }
+    }
+    out.sort_unstable();
+    (*rules, *dropped) = (left.into(), out.into());
+}
 
 /// The common state of reading the rules of one route.
 pub(super) struct Rules<'r> {

@@ -8,6 +8,7 @@
 //! loop, and every wait has a timeout.
 
 mod api;
+mod aside;
 mod cached;
 mod compare;
 mod discovery;
@@ -50,6 +51,7 @@ use crate::cluster::collection_metrics::CollectionMetrics;
 use crate::cluster::copies::Copies;
 use crate::event::{Collection, Event};
 use api::Api;
+use aside::Aside;
 use failure::{Failure, ListReason};
 use lacking::Lacking;
 use list::List;
@@ -320,7 +322,9 @@ impl Informer {
         let Self { lister: Lister { api, series, tee, .. }, events, failing, pauses, reached, opened, resumes, .. } =
             self;
         pauses.begin();
-        let mut watch = Watch { api, events, series, failing, reached, overlay, resumes, tee, objects: 0, opened };
+        let aside = Aside::default();
+        let mut watch =
+            Watch { api, events, series, failing, reached, overlay, resumes, tee, objects: 0, opened, aside };
         let end = watch.follow(lasting, pauses).await;
         let objects = watch.objects;
         let lived = self.closed();

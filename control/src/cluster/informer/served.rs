@@ -264,12 +264,12 @@ impl Definition {
 
     async fn list(&mut self, presence_tx: &watch::Sender<Presence>, pauses: &mut Pauses) -> Result<(), Failure> {
         let mut found = Ok(None);
-        let version = pages(&self.api, self.api.limits.page_objects, |item| match read(item) {
+        let mut take = |item: &[u8]| match read(item) {
             // A server that ignores field selectors lists others as well.
             Ok(definition) if definition.metadata.name != *self.name => {}
             other => found = other.map(Some),
-        });
-        let version = match version.await {
+        };
+        let version = match pages(&self.api, self.api.limits.page_objects, &mut take).await {
             Err(failure @ Failure::Refused { code: 404, .. }) if !presence_tx.borrow().is_defined() => {
                 return self.look_up(&failure, presence_tx, pauses).await;
             }

@@ -1,17 +1,19 @@
 //! One watch, from its request to its end: frames become events in their order.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kube::client::Body;
 use serde_json::value::RawValue;
-use tidegate_config::project::{Meta, Projected, project};
+use tidegate_config::project::{Meta, Projected, expressions_in, identify, project};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::sleep;
 
 use super::Closed;
 use super::api::{Api, chunk};
+use super::aside::{Aside, Made};
 use super::failure::Failure;
 use super::frames::{Frames, TooLong};
 use super::lister::WatchOverlay;
@@ -41,6 +43,9 @@ pub(super) struct Watch<'a> {
     pub(super) objects: u64,
     /// When the headers of the response arrived.
     pub(super) opened: &'a mut Option<Instant>,
+    /// The objects that are projected beside it. If a finished list cancels the watch, they are in that list: none is
+    /// taken while a list is made.
+    pub(super) aside: Aside,
 }
 
 /// The reason for the end of a watch before its regular end.
@@ -86,7 +91,12 @@ impl Watch<'_> {
             *self.failing = false;
         }
         let silence_max = lasting + self.api.limits.watch_grace;
-        pauses.opened(self.take_all(body, silence_max)).await
+        let all = async {
+            let end = self.take_all(body, silence_max).await;
+            self.finish_aside().await?;
+            end
+        };
+        pauses.opened(all).await
     }
 
     async fn take_all(&mut self, mut body: Body, silence_max: Duration) -> Result<(), Stop> {
@@ -98,6 +108,19 @@ impl Watch<'_> {
                 self.series.event(clock::wall());
                 self.take_frame(read_frame(&frame)?, received).await?;
             }
+            while self.aside.is_full()
+                && let Some(made) = self.aside.next().await
+            {
+                self.send(made.into()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the objects that are projected beside the watch.
+    async fn finish_aside(&mut self) -> Result<(), Closed> {
+        while let Some(made) = self.aside.next().await {
+            self.send(made.into()).await?;
         }
         Ok(())
     }
@@ -111,16 +134,20 @@ impl Watch<'_> {
         silence_max: Duration,
         between_frames: bool,
     ) -> Result<Option<Bytes>, Stop> {
-        if *self.resumes && between_frames {
-            match timeout(self.api.limits.short_watch, chunk(body, silence_max)).await {
-                Ok(bytes) => return Ok(bytes?),
-                Err(_elapsed) => self.resumed().await?,
+        let mut bytes = pin!(chunk(body, silence_max));
+        let mut short = pin!(sleep(self.api.limits.short_watch));
+        loop {
+            tokio::select! {
+                biased;
+                bytes = &mut bytes => return Ok(bytes?),
+                Some(made) = self.aside.next() => self.send(made.into()).await?,
+                () = &mut short, if *self.resumes && between_frames => self.resumed().await?,
             }
         }
-        Ok(chunk(body, silence_max).await?)
     }
 
     async fn resumed(&mut self) -> Result<(), Stop> {
+        self.finish_aside().await?;
         let (collection, resource_version) = (self.api.collection().clone(), Arc::clone(self.reached));
         self.send(Event::Resumed { collection, resource_version, received: clock::now() }).await?;
         *self.resumes = false;
@@ -131,24 +158,30 @@ impl Watch<'_> {
         let kind = self.api.kind();
         let project = |object: &RawValue| project(kind, object.get().as_bytes()).map_err(Failure::Unidentified);
         let keeps = self.overlay.keeps();
+        if let Frame::There(object) = &frame
+            && !keeps
+            && expressions_in(kind, object.get().as_bytes()) > 0
+        {
+            return self.put_aside(object.get().as_bytes(), received);
+        }
         let raw = frame.raw();
         let bookmark = matches!(frame, Frame::Bookmark(_));
-        let (event, reached, kept, name) = match frame {
+        let (event, reached, kept, about) = match frame {
             Frame::There(object) => {
                 let projected = Box::new(project(object)?);
                 self.objects += 1;
                 let reached = Arc::clone(&projected.meta.resource_version);
                 let kept = keeps.then(|| (projected.meta.object.clone(), Some(Projected::clone(&projected))));
-                let name = Some(projected.meta.object.name.clone());
-                (Event::Applied { projected, received }, reached, kept, name)
+                let about = Some(projected.meta.object.clone());
+                (Event::Applied { projected, received }, reached, kept, about)
             }
             Frame::Gone(object) => {
                 let Meta { object, resource_version, .. } = project(object)?.meta;
                 self.objects += 1;
                 let reached = Arc::clone(&resource_version);
                 let kept = keeps.then(|| (object.clone(), None));
-                let name = Some(object.name.clone());
-                (Event::Deleted { object, resource_version, received }, reached, kept, name)
+                let about = Some(object.clone());
+                (Event::Deleted { object, resource_version, received }, reached, kept, about)
             }
             Frame::Bookmark(Some(resource_version)) => {
                 let reached = Arc::clone(&resource_version);
@@ -156,6 +189,9 @@ impl Watch<'_> {
             }
             Frame::Bookmark(None) => return Ok(()),
         };
+        if let Some(object) = &about {
+            self.aside.forget(object);
+        }
         // A finished list cancels this wait: only sent events are kept and counted as reached.
         self.send(event).await?;
         if let Some((object, is)) = kept {
@@ -164,14 +200,24 @@ impl Watch<'_> {
         if bookmark && keeps {
             self.overlay.pass();
         }
-        match name.zip(raw) {
-            Some((name, (raw, gone))) => self.tee.event(&name, raw.get().as_bytes(), gone, &reached),
+        match about.zip(raw) {
+            Some((object, (raw, gone))) => self.tee.event(&object.name, raw.get().as_bytes(), gone, &reached),
             None => self.tee.reached(&reached),
         }
         *self.reached = reached;
         if bookmark && *self.resumes {
             self.resumed().await?;
         }
+        Ok(())
+    }
+
+    /// Projects an object beside the watch. As it is kept, it counts as reached.
+    fn put_aside(&mut self, bytes: &[u8], received: Instant) -> Result<(), Stop> {
+        let Meta { object, resource_version, .. } = identify(self.api.kind(), bytes).map_err(Failure::Unidentified)?;
+        self.tee.event(&object.name, bytes, false, &resource_version);
+        self.aside.put(object, bytes, received);
+        self.objects += 1;
+        *self.reached = resource_version;
         Ok(())
     }
 
@@ -199,6 +245,12 @@ pub(super) fn read_frame(bytes: &[u8]) -> Result<Frame<'_>, Failure> {
             Err(status.into_failure(code, None))
         }
         _ => Err(Failure::Unreadable { why: "a watch event of an unknown type".to_owned() }),
+    }
+}
+
+impl From<Made> for Event {
+    fn from(Made { projected, received }: Made) -> Self {
+        Self::Applied { projected, received }
     }
 }
 

@@ -135,15 +135,15 @@ impl CachedCollection<'_> {
         self.series.list_begins(reason.as_str());
         self.tee.list_begins();
         let (mut listed, mut unidentified) = (BTreeSet::new(), 0);
-        let made = pages(&self.api, self.page_objects, |item| {
+        let mut take = |item: &[u8]| {
             if let Some((name, _)) = identify(item) {
                 self.tee.listed(&name, item);
                 listed.insert(name);
             } else {
                 unidentified += 1;
             }
-        });
-        let version = match made.await {
+        };
+        let version = match pages(&self.api, self.page_objects, &mut take).await {
             Ok(version) => version,
             Err(failure) => {
                 self.series.list_failed(failure.reason());

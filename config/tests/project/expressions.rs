@@ -1,0 +1,141 @@
+//! Objects that hold regular expressions, and what is left of them without.
+
+use serde_json::{Value, json};
+use tidegate_config::object::Kind;
+use tidegate_config::project::{Object, Projected, expressions_in, identify, project};
+
+use crate::manifest::{self, Manifest};
+
+fn projected(kind: Kind, mut object: Value) -> Projected {
+    object["metadata"]["name"] = "own".into();
+    object["metadata"]["namespace"] = "shop".into();
+    object["metadata"]["resourceVersion"] = "1".into();
+    project(kind, object.to_string().as_bytes()).unwrap()
+}
+
+/// Leaves out the expressions of an object, and compares it with the projection of another one; returns the findings.
+#[track_caller]
+fn check(kind: Kind, object: Value, like: Value, told: &[&str]) -> Projected {
+    let mut whole = projected(kind, object);
+    let findings = whole.object.as_mut().unwrap().leave_out_expressions(&whole.meta.object, "has no room");
+    assert!(whole.object.as_ref().unwrap().expressions().is_none());
+    assert_eq!(format!("{:?}", parts(&whole)), format!("{:?}", parts(&projected(kind, like))));
+    let all = findings.iter().map(|finding| format!("{}: {}", finding.field, finding.problem));
+    assert_eq!(all.collect::<Vec<_>>(), told);
+    whole
+}
+
+/// The rules or the application.
+fn parts(projected: &Projected) -> impl std::fmt::Debug {
+    match projected.object.clone().unwrap() {
+        Object::HttpRoute(route) => format!("{:?}", route.rules),
+        Object::GrpcRoute(route) => format!("{:?}", route.rules),
+        Object::Service(service) => {
+            let app = service.deis.clone().unwrap();
+            format!("{:?} {:?} {:?}", app.domains, app.expression, app.locations)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn rules_of_http_routes_are_left_out() {
+    let literal = json!({"matches": [{"path": {"value": "/b"}}]});
+    let path =
+        json!({"matches": [{"path": {"value": "/a"}}, {"path": {"type": "RegularExpression", "value": "/a.*"}}]});
+    let header = json!({"matches": [{"headers": [{"name": "x", "type": "RegularExpression", "value": "y+"}]}]});
+    let query = json!({"matches": [{"queryParams": [{"name": "x", "type": "RegularExpression", "value": "z+"}]}]});
+    let rules = |rules: &[&Value]| json!({"spec": {"rules": rules}});
+    // An invalid rule, so that the others have their indexes.
+    let invalid = json!({"matches": [{"method": "NONE"}]});
+    let whole = check(
+        Kind::HttpRoute,
+        rules(&[&path, &literal, &invalid, &header, &query]),
+        rules(&[&invalid, &literal]),
+        &[
+            "spec.rules[0].matches[1]: \"/a.*\" has no room, so it is dropped",
+            "spec.rules[3].matches[0]: \"y+\" has no room, so it is dropped",
+            "spec.rules[4].matches[0]: \"z+\" has no room, so it is dropped",
+        ],
+    );
+    let Some(Object::HttpRoute(route)) = whole.object else { panic!("no route") };
+    assert_eq!(*route.dropped, [0, 2, 3, 4]);
+}
+
+#[test]
+fn rules_of_grpc_routes_are_left_out() {
+    let literal = json!({"matches": [{"method": {"service": "a.B"}}]});
+    let method = json!({"matches": [{"method": {"type": "RegularExpression", "service": "a.*"}}]});
+    let header = json!({"matches": [{"headers": [{"name": "x", "type": "RegularExpression", "value": "y+"}]}]});
+    let never = json!({"matches": [{"method": {"type": "None"}}]});
+    check(
+        Kind::GrpcRoute,
+        json!({"spec": {"rules": [method, literal, header]}}),
+        json!({"spec": {"rules": [never, literal]}}),
+        &[
+            "spec.rules[0].matches[0]: \"/(?:a.*)/(?:[^/]+)\" has no room, so it is dropped",
+            "spec.rules[2].matches[0]: \"y+\" has no room, so it is dropped",
+        ],
+    );
+}
+
+#[test]
+fn paths_and_hosts_of_applications_are_left_out() {
+    let app = |annotations: Value| {
+        let labels = json!({"router.deis.io/routable": "true"});
+        json!({"metadata": {"labels": labels, "annotations": annotations}})
+    };
+    let of = |expression: Option<&str>, locations: &str| {
+        let mut annotations = json!({
+            "router.deis.io/domains": "shop,other",
+            "router.deis.io/proxyDomain": "front",
+            "router.deis.io/proxyLocations": locations,
+        });
+        if let Some(expression) = expression {
+            annotations["router.deis.io/regexDomain"] = expression.into();
+        }
+        app(annotations)
+    };
+    check(
+        Kind::Service,
+        of(Some("shop-[a-z]+"), "/a,~ ^/b.*,/c"),
+        of(None, "/a,/c"),
+        &[
+            "metadata.annotations[router.deis.io/regexDomain]: \"(?:shop|shop-[a-z]+)\\\\..+\" has no room, so it is dropped",
+            "metadata.annotations[router.deis.io/proxyLocations]: \"^/b.*\" has no room, so it is dropped",
+        ],
+    );
+    check(
+        Kind::Service,
+        of(None, "~ ^/b.*"),
+        app(json!({"router.deis.io/domains": "shop,other"})),
+        &["metadata.annotations[router.deis.io/proxyLocations]: \"^/b.*\" has no room, so it is dropped"],
+    );
+}
+
+/// Objects with expressions are projected on another thread, and are found without being parsed.
+#[test]
+fn objects_with_expressions_are_found_by_their_bytes() {
+    let (mut with, mut without) = (0, 0);
+    for Manifest { kind, json, .. } in manifest::all() {
+        let json = json.to_string();
+        let projected = project(kind, json.as_bytes()).unwrap();
+        assert_eq!(identify(kind, json.as_bytes()).unwrap(), projected.meta);
+        let has = projected.object.is_some_and(|object| object.expressions().is_some());
+        let found = expressions_in(kind, json.as_bytes()) > 0;
+        assert!(found || !has, "{kind} has expressions: {json}");
+        with += usize::from(has);
+        without += usize::from(!found);
+    }
+    assert!(with > 2 && without > 2, "{with} manifests with expressions, {without} without");
+}
+
+#[test]
+fn equal_expressions_of_an_object_are_compiled_once() {
+    let one = json!({"path": {"type": "RegularExpression", "value": "/a.*"}});
+    let spec = json!({"rules": [{"matches": [one, one]}, {"matches": [one]}]});
+    let object = projected(Kind::HttpRoute, json!({"spec": spec})).object.unwrap();
+    let all = object.expressions().unwrap().all;
+    assert_eq!(all.len(), 3);
+    assert!(all.iter().all(|it| it.is_same(all[0])));
+}

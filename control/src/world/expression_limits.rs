@@ -1,0 +1,311 @@
+//! The limits of the expressions of several objects: their memory, of a namespace and in all, and the steps of those
+//! for hosts, which a request for an unknown host tries one after the other. Equal expressions are kept once.
+//!
+//! If a limit is exceeded, the youngest objects lose their expressions, so that a new object never takes them from an
+//! older one. Room that is left later serves an object when it arrives again: when it changes, or with the next list.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tidegate_config::model::{Expression, Subject};
+use tidegate_config::object::ObjectRef;
+use tidegate_config::project::HeldExpressions;
+
+/// The maximum memory of the expressions of one namespace in bytes: some thousands of usual ones.
+const NAMESPACE_BYTES_MAX: usize = 16 << 20;
+/// The maximum memory of all expressions in bytes.
+const BYTES_MAX: usize = 128 << 20;
+/// The maximum number of steps of all expressions for hosts: 2 ms.
+const HOST_STEPS_MAX: u64 = 1 << 20;
+
+/// The limits.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    namespace_bytes: usize,
+    bytes: usize,
+    host_steps: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { namespace_bytes: NAMESPACE_BYTES_MAX, bytes: BYTES_MAX, host_steps: HOST_STEPS_MAX }
+    }
+}
+
+/// An object that must do without its expressions.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct WithoutExpressions {
+    pub(super) object: ObjectRef,
+    /// The limit, as a predicate.
+    pub(super) why: String,
+}
+
+/// The expressions of all objects.
+#[derive(Debug, Default)]
+pub(super) struct ExpressionLimits {
+    limits: Limits,
+    objects: BTreeMap<ObjectRef, Held>,
+    by_age: BTreeSet<ByAge>,
+    /// The objects that must do without theirs.
+    without: BTreeSet<ObjectRef>,
+    /// The number of uses of each expression in each namespace.
+    uses: BTreeMap<Expression, BTreeMap<Arc<str>, usize>>,
+    /// The bytes of each namespace. An expression counts once in each.
+    by_namespace: BTreeMap<Arc<str>, usize>,
+    bytes: usize,
+    host_steps: u64,
+}
+
+/// The expressions of one object.
+#[derive(Debug)]
+struct Held {
+    created_s: i64,
+    expressions: Box<[Expression]>,
+}
+
+impl Held {
+    /// The steps of its expressions for hosts.
+    fn host_steps(&self) -> u64 {
+        let of_hosts = self.expressions.iter().filter(|it| it.comparison().subject == Subject::HostName);
+        of_hosts.map(Expression::price).sum()
+    }
+}
+
+/// Objects in the order of their ages.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct ByAge {
+    created_s: i64,
+    object: ObjectRef,
+}
+
+impl ExpressionLimits {
+    /// Replaces an expression by the equal one that is kept.
+    pub(super) fn share(&self, expression: &mut Expression) {
+        if let Some((kept, _)) = self.uses.get_key_value(expression) {
+            kept.clone_into(expression);
+        }
+    }
+
+    /// Replaces the expressions of an object. Returns the objects that have to do without theirs from now on.
+    pub(super) fn put(&mut self, object: &ObjectRef, held: Option<HeldExpressions<'_>>) -> Vec<WithoutExpressions> {
+        self.remove(object);
+        let Some(HeldExpressions { created_s, all }) = held else { return Vec::new() };
+        let distinct: BTreeSet<&Expression> = all.into_iter().collect();
+        let expressions: Box<[Expression]> = distinct.into_iter().cloned().collect();
+        expressions.iter().for_each(|expression| self.add(expression, &object.name.namespace));
+        self.by_age.insert(ByAge { created_s, object: object.clone() });
+        let held = Held { created_s, expressions };
+        self.host_steps += held.host_steps();
+        self.objects.insert(object.clone(), held);
+        self.make_room(&object.name.namespace)
+    }
+
+    /// Returns `true` for an object that must do without its expressions.
+    pub(super) fn lacks(&self, object: &ObjectRef) -> bool {
+        self.without.contains(object)
+    }
+
+    /// Removes the expressions of an object.
+    pub(super) fn remove(&mut self, object: &ObjectRef) {
+        self.without.remove(object);
+        let Some(held) = self.objects.remove(object) else { return };
+        self.host_steps -= held.host_steps();
+        self.by_age.remove(&ByAge { created_s: held.created_s, object: object.clone() });
+        held.expressions.iter().for_each(|expression| self.release(expression, &object.name.namespace));
+    }
+
+    fn add(&mut self, expression: &Expression, namespace: &Arc<str>) {
+        let uses = match self.uses.entry(expression.clone()) {
+            Entry::Occupied(uses) => uses.into_mut(),
+            Entry::Vacant(uses) => {
+                self.bytes += expression.bytes();
+                uses.insert(BTreeMap::new())
+            }
+        };
+        match uses.entry(Arc::clone(namespace)) {
+            Entry::Occupied(mut count) => *count.get_mut() += 1,
+            Entry::Vacant(count) => {
+                count.insert(1);
+                *self.by_namespace.entry(Arc::clone(namespace)).or_default() += expression.bytes();
+            }
+        }
+    }
+
+    fn release(&mut self, expression: &Expression, namespace: &Arc<str>) {
+        let Entry::Occupied(mut uses) = self.uses.entry(expression.clone()) else { return };
+        let Entry::Occupied(mut count) = uses.get_mut().entry(Arc::clone(namespace)) else { return };
+        *count.get_mut() -= 1;
+        if *count.get() > 0 {
+            return;
+        }
+        count.remove();
+        if uses.get().is_empty() {
+            uses.remove();
+            self.bytes -= expression.bytes();
+        }
+        if let Entry::Occupied(mut bytes) = self.by_namespace.entry(Arc::clone(namespace)) {
+            *bytes.get_mut() -= expression.bytes();
+            if *bytes.get() == 0 {
+                bytes.remove();
+            }
+        }
+    }
+
+    /// Takes the expressions from the youngest objects until no limit is exceeded.
+    fn make_room(&mut self, namespace: &Arc<str>) -> Vec<WithoutExpressions> {
+        let mut without = Vec::new();
+        while let Some(exceeded) = self.exceeded(namespace) {
+            let mut youngest = self.by_age.iter().rev().map(|it| &it.object);
+            let Some(object) = youngest.find(|object| self.counts(object, &exceeded)).cloned() else { break };
+            self.remove(&object);
+            self.without.insert(object.clone());
+            without.push(WithoutExpressions { object, why: self.why(&exceeded) });
+        }
+        without
+    }
+
+    /// A limit that is exceeded, if there is one, after an object of a namespace has changed.
+    fn exceeded<'n>(&self, namespace: &'n Arc<str>) -> Option<Exceeded<'n>> {
+        let Limits { namespace_bytes, bytes, host_steps } = self.limits;
+        if self.by_namespace.get(namespace).is_some_and(|bytes| *bytes > namespace_bytes) {
+            Some(Exceeded::NamespaceBytes(namespace))
+        } else if self.bytes > bytes {
+            Some(Exceeded::Bytes)
+        } else {
+            (self.host_steps > host_steps).then_some(Exceeded::HostSteps)
+        }
+    }
+
+    /// Whether an object contributes to what exceeds a limit.
+    fn counts(&self, object: &ObjectRef, exceeded: &Exceeded<'_>) -> bool {
+        match exceeded {
+            Exceeded::NamespaceBytes(namespace) => object.name.namespace == **namespace,
+            Exceeded::Bytes => true,
+            Exceeded::HostSteps => self.objects.get(object).is_some_and(|held| held.host_steps() > 0),
+        }
+    }
+
+    /// The limit as a predicate of an expression that exceeds it.
+    fn why(&self, exceeded: &Exceeded<'_>) -> String {
+        let Limits { namespace_bytes, bytes, host_steps } = self.limits;
+        match exceeded {
+            Exceeded::NamespaceBytes(_) => {
+                format!("exceeds the limit of {namespace_bytes} bytes of all expressions of a namespace")
+            }
+            Exceeded::Bytes => format!("exceeds the limit of {bytes} bytes of all expressions"),
+            Exceeded::HostSteps => format!("exceeds the limit of {host_steps} steps of all expressions for hosts"),
+        }
+    }
+}
+
+/// A limit that is exceeded.
+enum Exceeded<'n> {
+    NamespaceBytes(&'n Arc<str>),
+    Bytes,
+    HostSteps,
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_config::model::{Comparison, Extent, RegexCase, Subject};
+    use tidegate_config::object::{Kind, ObjectName};
+
+    use super::*;
+
+    /// An expression for paths, or without a slash for hosts.
+    fn expression(pattern: &str) -> Expression {
+        let subject = if pattern.starts_with('/') { Subject::Path } else { Subject::HostName };
+        let comparison = Comparison { subject, case: RegexCase::Sensitive, extent: Extent::Whole };
+        Expression::new(pattern, comparison).unwrap()
+    }
+
+    /// Has room for two expressions of a namespace, and for three in all.
+    struct Bench(ExpressionLimits);
+
+    impl Bench {
+        fn new() -> Self {
+            let of = |patterns: [&str; 2]| patterns.map(|pattern| expression(pattern).bytes()).into_iter().sum();
+            let [namespace_bytes, other] = [["/a1", "/a2"], ["/b1", "/b2"]].map(of);
+            let limits = Limits { namespace_bytes, bytes: namespace_bytes + other / 2, host_steps: 600 };
+            Self(ExpressionLimits { limits, ..ExpressionLimits::default() })
+        }
+
+        /// Puts an object `namespace/name` of this age; returns the objects that lose their expressions.
+        fn put(&mut self, name: &str, created_s: i64, patterns: &[&str]) -> Vec<String> {
+            let compiled: Vec<Expression> = patterns.iter().map(|pattern| expression(pattern)).collect();
+            let held = HeldExpressions { created_s, all: compiled.iter().collect() };
+            let without = self.0.put(&object(name), Some(held).filter(|held| !held.all.is_empty()));
+            self.check_sums();
+            without.into_iter().map(|it| format!("{}/{}", it.object.name.namespace, it.object.name.name)).collect()
+        }
+
+        /// The counted bytes are those of the objects.
+        fn check_sums(&self) {
+            let (mut all, mut by_namespace) = (BTreeSet::new(), BTreeMap::<_, BTreeSet<&Expression>>::new());
+            for (object, held) in &self.0.objects {
+                all.extend(&held.expressions);
+                by_namespace.entry(Arc::clone(&object.name.namespace)).or_default().extend(&held.expressions);
+            }
+            let bytes = |of: &BTreeSet<&Expression>| of.iter().map(|it| it.bytes()).sum::<usize>();
+            assert_eq!(self.0.bytes, bytes(&all));
+            assert_eq!(self.0.by_namespace, by_namespace.iter().map(|(it, of)| (Arc::clone(it), bytes(of))).collect());
+            assert_eq!(self.0.by_age.len(), self.0.objects.len());
+            assert_eq!(self.0.host_steps, self.0.objects.values().map(Held::host_steps).sum::<u64>());
+        }
+    }
+
+    fn object(name: &str) -> ObjectRef {
+        let (namespace, name) = name.split_once('/').unwrap();
+        ObjectRef::new(Kind::HttpRoute, ObjectName::new(namespace, name))
+    }
+
+    #[test]
+    fn the_youngest_of_a_namespace_lose_their_expressions() {
+        let mut bench = Bench::new();
+        assert!(bench.put("a/middle", 2, &["/a1"]).is_empty());
+        assert!(bench.put("a/younger", 3, &["/a2"]).is_empty());
+        assert_eq!(bench.put("a/youngest", 4, &["/a3"]), ["a/youngest"]);
+        assert_eq!(bench.put("a/oldest", 1, &["/a4"]), ["a/younger"]);
+        assert_eq!(bench.put("a/oldest", 1, &["/a4", "/a5"]), ["a/middle"]);
+        assert!(bench.put("b/other", 9, &["/b1"]).is_empty());
+    }
+
+    #[test]
+    fn the_youngest_of_all_lose_their_expressions() {
+        let mut bench = Bench::new();
+        assert!(bench.put("a/one", 1, &["/a1", "/a2"]).is_empty());
+        assert!(bench.put("b/three", 3, &["/b1"]).is_empty());
+        assert_eq!(bench.put("c/two", 2, &["/c1"]), ["b/three"]);
+        bench.0.remove(&object("a/one"));
+        assert!(bench.put("b/three", 3, &["/b1"]).is_empty(), "there is room again");
+    }
+
+    #[test]
+    fn the_youngest_with_expressions_for_hosts_lose_them() {
+        let mut bench = Bench::new();
+        bench.0.limits = Limits { host_steps: bench.0.limits.host_steps, ..Limits::default() };
+        assert!(bench.put("a/one", 1, &["a.*"]).is_empty());
+        assert!(bench.put("b/three", 3, &["a.*"]).is_empty());
+        assert!(bench.put("c/youngest", 9, &["/c"]).is_empty());
+        assert_eq!(bench.put("b/two", 2, &["c.*"]), ["b/three"]);
+        assert_eq!(bench.put("b/four", 4, &["d.*"]), ["b/four"]);
+    }
+
+    #[test]
+    fn equal_expressions_are_kept_once() {
+        let mut bench = Bench::new();
+        let names: Vec<String> = (0..9).map(|number| format!("a/{number}")).collect();
+        for name in &names {
+            assert!(bench.put(name, 1, &["/a1", "/a1", "/a2"]).is_empty());
+        }
+        let mut other = expression("/a1");
+        bench.0.share(&mut other);
+        let kept = bench.0.uses.keys().find(|it| it.pattern() == "/a1").unwrap();
+        assert!(kept.is_same(&other));
+        for name in &names {
+            assert!(bench.put(name, 1, &[]).is_empty());
+        }
+        assert!(bench.0.uses.is_empty() && bench.0.by_namespace.is_empty() && bench.0.bytes == 0);
+    }
+}
