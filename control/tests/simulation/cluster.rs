@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use tidegate_config::finding::{Finding, Problem};
-use tidegate_config::model::{Certificate, CertificateFault, EdgeSettings, HostPattern, PathMatch};
+use tidegate_config::model::{Certificate, CertificateFault, EdgeSettings, Extent, HostPattern, PathMatch, RegexCase};
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{
     BackendRef, ClassRef, DefaultBackend, DeisBuilder, DeisRouter, Deployment, EndpointSlice, Ingress, IngressClass,
@@ -328,7 +328,19 @@ pub(crate) fn host(die: &mut Rng) -> HostPattern {
     }
 }
 
+/// Expressions of which a host may have one: two exceed its limit of steps. They match no path that is looked up.
+static DEAR: LazyLock<[PathMatch; 3]> = LazyLock::new(|| {
+    ["x", "y", "z"].map(|name| {
+        let pattern = format!("/never/{name}(?:.*a.{{6}}|.*b.{{6}})");
+        PathMatch::regex(&pattern, RegexCase::Sensitive, Extent::Whole).expect("an expression")
+    })
+});
+
 fn rule_path(die: &mut Rng, ingress: &ObjectName, field: &str, crowded: bool) -> RulePath {
+    if die.u32(0..8) == 0 {
+        let path = DEAR[die.usize(0..DEAR.len())].clone();
+        return RulePath { field: field.into(), path, backend: backend(die, ingress) };
+    }
     let text = PATHS[die.usize(0..if crowded { PATHS.len() } else { 5 })];
     let path = if die.bool() { PathMatch::exact(text) } else { PathMatch::prefix(text) };
     RulePath { field: field.into(), path: path.expect("a path"), backend: backend(die, ingress) }

@@ -118,6 +118,10 @@ fn route(die: &mut Rng, kind: Kind) -> Value {
                 .map(|_| json!({"name": format!("b{}", die.u32(0..3)), "namespace": one(die, &NAMESPACES), "port": 80, "weight": die.u32(0..3)}))
                 .collect();
             let matches = match kind {
+                Kind::HttpRoute if die.u32(0..6) == 0 => {
+                    let value = format!("/{}(?:.*a.{{6}}|.*b.{{6}})", one(die, &["x", "y"]));
+                    json!([{"path": {"type": "RegularExpression", "value": value}}])
+                }
                 Kind::HttpRoute => json!([{"path": {"value": one(die, &["/", "/a", "/a/b"])}}]),
                 Kind::GrpcRoute => json!([{"method": {"service": one(die, &["a.B", "c.D"])}}]),
                 _ => return json!({"backendRefs": backends}),
