@@ -14,7 +14,7 @@ use pingora::protocols::{SocketDigest, raw_connect::ProxyDigest};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::io::poll_read_buf;
 
-use super::{ConnectionFacts, alarm::Alarm, chunks::Chunks, kept_dates, stall::Stall, transport::Transport};
+use super::{ConnectionFacts, alarm::Alarm, chunks::Chunks, stall::Stall, transport::Transport};
 use crate::budget::Budget;
 use crate::buffers::Buffer;
 use crate::clock;
@@ -357,10 +357,10 @@ impl AsyncRead for ClientIo {
 
 impl AsyncWrite for ClientIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if self.facts.takes_kept_dates(bytes) {
+        if let Some(dates) = self.facts.take_dates(bytes) {
             // Pingora writes the whole head of a response at once.
             self.unwritten.make_room();
-            kept_dates::restore(bytes, self.unwritten.end());
+            dates.restore(bytes, self.unwritten.end());
             return Poll::Ready(Ok(bytes.len()));
         }
         if self.unwritten.len() + bytes.len() > WRITE_BUFFER_BYTES {

@@ -33,9 +33,9 @@ pub(crate) use transport::Transport;
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arrayvec::ArrayString;
@@ -43,10 +43,12 @@ use ipnet::IpNet;
 use pingora::protocols::Digest;
 use pingora::server::ShutdownWatch;
 use tidegate_config::model::{BindKey, Snapshot, TlsListener};
+use tokio::sync::watch;
 use tokio::time::sleep_until;
 
 use crate::connection::clients::ClientPermit;
 use crate::connection::idle::Activity;
+use crate::connection::kept_dates::KeptDates;
 
 /// The length of the head at the beginning of these bytes, if drivers may get it: all its lines end with CRLF.
 #[cfg(any(test, feature = "fuzzing"))]
@@ -85,8 +87,8 @@ pub(crate) struct ConnectionFacts {
     pub(crate) streams: StreamCounts,
     /// Whether it was upgraded to another protocol.
     tunnel: AtomicBool,
-    /// Whether the next head of a final response that Pingora writes has kept dates; see [`kept_dates`].
-    dates: AtomicBool,
+    /// The dates of the next final response that Pingora writes over HTTP/1.
+    dates: OnceLock<watch::Sender<Option<KeptDates>>>,
 }
 
 /// The shutdown signals for the connections of a bind.
@@ -123,7 +125,7 @@ impl ConnectionFacts {
         activity: Arc<Activity>,
         accepted: Instant,
     ) -> Self {
-        let (streams, tunnel, dates) = (StreamCounts::default(), AtomicBool::new(false), AtomicBool::new(false));
+        let (streams, tunnel, dates) = (StreamCounts::default(), AtomicBool::new(false), OnceLock::new());
         let (named_port, forwards, tls, client) = (None, true, None, None);
         Self {
             bind,
@@ -148,18 +150,15 @@ impl ConnectionFacts {
         self.tunnel.store(true, Relaxed);
     }
 
-    /// The next head of a final response that Pingora writes over HTTP/1 has kept dates; see [`kept_dates`].
-    pub(crate) fn keeps_dates(&self) {
-        self.dates.store(true, Relaxed);
+    /// These dates belong into the next final response that Pingora writes over HTTP/1; see [`kept_dates`].
+    pub(crate) fn keep_dates(&self, dates: Option<KeptDates>) {
+        self.dates.get_or_init(|| watch::Sender::new(None)).send_replace(dates);
     }
 
-    /// Returns `true` if these bytes to be written are that head, or the one of an interim response before it.
-    fn takes_kept_dates(&self, bytes: &[u8]) -> bool {
-        let is_head = self.dates.load(Relaxed) && bytes.starts_with(b"HTTP/1.");
-        if is_head && !kept_dates::is_interim(bytes) {
-            self.dates.store(false, Relaxed);
-        }
-        is_head
+    /// The kept dates, if these bytes to be written are the head of that response.
+    fn take_dates(&self, bytes: &[u8]) -> Option<KeptDates> {
+        let dates = self.dates.get().filter(|_| kept_dates::is_final_head(bytes))?;
+        dates.send_replace(None)
     }
 
     fn is_tunnel(&self) -> bool {

@@ -311,7 +311,7 @@ impl ProxyHttp for PingoraDriver {
         let over_http2 = ctx.is_over_http2();
         ctx.gzip = compress::begin(session, response, ctx.forwarding()?, over_http2, &mut edits)?;
         edit_response(edits, response)?;
-        keep_dates(session, response)?;
+        keep_dates(session, response);
         if is_bodiless {
             self.discard_rest(session, ctx);
         }

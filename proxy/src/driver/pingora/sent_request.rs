@@ -46,6 +46,8 @@ impl SentRequest {
     /// Records that these bytes, which belong to the request, were written.
     pub(super) fn wrote(&mut self, bytes: &[u8]) {
         match self {
+            // Pingora writes it at once, and the socket usually takes it at once.
+            Self::Head(begun) if begun.is_empty() && bytes.ends_with(HEAD_END) => *self = Self::behind(bytes),
             Self::Head(begun) => {
                 begun.extend_from_slice(bytes);
                 if begun.ends_with(HEAD_END) {
@@ -84,7 +86,8 @@ impl SentRequest {
 
 /// The number of bytes up to the end of a head.
 fn to_head_end(bytes: &[u8]) -> usize {
-    memchr::memmem::find(bytes, HEAD_END).map_or(bytes.len(), |at| at + HEAD_END.len())
+    let mut lines = memchr::memchr_iter(b'\n', bytes).map(|at| at + 1);
+    lines.find(|end| bytes[..*end].ends_with(HEAD_END)).unwrap_or(bytes.len())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::task::Poll;
 use futures::future::{Either, select};
 use futures::poll;
 use http::header::{DATE, EXPECT};
-use http::{HeaderMap, HeaderValue, StatusCode, Version};
+use http::{HeaderMap, StatusCode, Version};
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 use pingora::proxy::Session;
@@ -16,7 +16,7 @@ use pingora::{Error, ErrorType, Result, RetryType};
 use super::fault;
 use super::head::{Parsed, is_too_large};
 use crate::connection::ConnectionFacts;
-use crate::connection::kept_dates::KEPT_DATE;
+use crate::connection::kept_dates::KeptDates;
 use crate::reason::Reason;
 use crate::request::exchange::Exchange;
 use crate::request::local_reply::LocalReply;
@@ -107,23 +107,11 @@ pub(super) async fn refuses(session: &mut Session, trailers: &mut HeaderMap) -> 
 
 /// Lets the dates of a final response pass: in HTTP/1, Pingora would replace them (see
 /// [`kept_dates`](crate::connection::kept_dates)).
-///
-/// # Errors
-/// If there are more headers than Pingora's map can hold.
-pub(super) fn keep_dates(session: &Session, head: &mut ResponseHeader) -> Result<()> {
-    if is_http2(session) || !head.headers.contains_key(DATE) {
-        return Ok(());
-    }
-    let Some(facts) = facts(session) else { return Ok(()) };
-    // One of the endpoint's own would become a second date.
-    head.remove_header(KEPT_DATE);
-    let dates: Vec<HeaderValue> = head.headers.get_all(DATE).iter().cloned().collect();
-    head.remove_header(&DATE);
-    for date in dates {
-        head.append_header(KEPT_DATE, date)?;
-    }
-    facts.keeps_dates();
-    Ok(())
+pub(super) fn keep_dates(session: &Session, head: &mut ResponseHeader) {
+    let Some(facts) = facts(session).filter(|_| !is_http2(session)) else { return };
+    let more = head.headers.get_all(DATE).iter().skip(1).cloned().collect();
+    // A head without a date must not get those of one that was never written.
+    facts.keep_dates(head.remove_header(&DATE).map(|first| KeptDates { first, more }));
 }
 
 /// Returns `true` if the head of a final response was sent to the client.
@@ -175,7 +163,7 @@ async fn write(session: &mut Session, exchange: &Exchange, reply: &LocalReply) -
     for (name, value) in headers {
         head.append_header(name, value)?;
     }
-    keep_dates(session, &mut head)?;
+    keep_dates(session, &mut head);
     if body.is_empty() {
         // Over HTTP/2 the head must end the stream, or gRPC clients wait for trailers. Pingora's own call leaves the
         // stream open.
