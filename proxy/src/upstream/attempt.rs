@@ -1,13 +1,15 @@
 //! The attempts of one request: the endpoints tried, and the state of the current attempt.
 
+use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use tidegate_config::model::{Backend, Balance, Endpoint, EndpointId};
+use tidegate_config::model::{Backend, Balance, Endpoint, EndpointId, Transport};
 
 use crate::upstream::balance::{self, EndpointFacts, Random};
 use crate::upstream::endpoint_state::{EndpointState, EndpointStates, InFlight, Load, Moment};
 use crate::upstream::own_addresses::Listening;
+use crate::upstream::probe::probe;
 
 /// The minimum latency of a failure. Otherwise an endpoint that fails at once would seem the fastest, and attract the
 /// requests of the others.
@@ -73,6 +75,10 @@ pub(crate) struct OwnAddresses<'a> {
 /// The facts for a choice.
 struct AttemptFacts<'a> {
     states: &'a EndpointStates,
+    /// The transport of the endpoints.
+    transport: Transport,
+    /// An endpoint that has to be probed.
+    due: Cell<Option<(EndpointId, SocketAddr)>>,
     refused: &'a [EndpointId],
     broke: &'a [EndpointId],
     here: OwnAddresses<'a>,
@@ -84,12 +90,38 @@ impl EndpointFacts for AttemptFacts<'_> {
         usable(endpoint, self.refused, self.here)
     }
 
-    fn is_ejected(&self, id: EndpointId) -> bool {
-        self.broke.contains(&id) || self.states.peek(id, |state| state.is_ejected(self.now)).unwrap_or(false)
+    fn is_ejected(&self, endpoint: &Endpoint) -> bool {
+        let is_skipped = |state: &EndpointState| match self.transport {
+            // There is no connection that could show anything.
+            Transport::Udp => state.is_ejected(self.now),
+            Transport::Tcp => state.is_ejected(self.now) || self.waits(endpoint, state),
+        };
+        self.broke.contains(&endpoint.id) || self.states.peek(endpoint.id, is_skipped).unwrap_or(false)
     }
 
     fn load(&self, id: EndpointId) -> Load {
         self.states.peek(id, |state| state.load(self.now)).unwrap_or_default()
+    }
+}
+
+impl AttemptFacts<'_> {
+    /// Returns `true` for an endpoint that waits for a probe. This request probes at most one.
+    fn waits(&self, endpoint: &Endpoint, state: &EndpointState) -> bool {
+        let waits = state.awaits_probe(self.now);
+        if waits && self.due.get().is_none() && state.claims_probe(self.now) {
+            self.due.set(Some((endpoint.id, endpoint.address)));
+        }
+        waits
+    }
+
+    /// Probes an endpoint that was passed over.
+    fn probe(&self, chosen: Option<&Endpoint>) {
+        let Some((id, address)) = self.due.take().filter(|(id, _)| chosen.is_none_or(|it| it.id != *id)) else {
+            return;
+        };
+        if let Some(state) = self.states.state(id) {
+            probe(state, address, self.states.moments());
+        }
     }
 }
 
@@ -123,14 +155,24 @@ impl Attempts {
         let broke = self.last.as_ref().filter(|attempt| attempt.connected.is_some());
         self.broke.extend(broke.map(|attempt| attempt.id));
         let goes_back = std::mem::take(&mut self.excused) || self.count == 0;
-        let facts = AttemptFacts { states, refused: &self.refused, broke: &self.broke, here, now: states.moment(now) };
+        let facts = AttemptFacts {
+            states,
+            transport: backend.key.transport,
+            due: Cell::new(None),
+            refused: &self.refused,
+            broke: &self.broke,
+            here,
+            now: states.moment(now),
+        };
         let kept = self.session.filter(|_| goes_back).and_then(|id| backend.of_session(id));
         let kept = kept.filter(|endpoint| facts.usable(endpoint));
         let drawn = || {
             let turn = if balance == Balance::RoundRobin { states.turn(&backend.key) } else { 0 };
             balance::endpoint(&backend.endpoints, balance, &facts, turn, draw)
         };
-        let endpoint = kept.or_else(drawn)?;
+        let chosen = kept.or_else(drawn);
+        facts.probe(chosen);
+        let endpoint = chosen?;
         self.count += 1;
         self.last = Some(Attempt {
             address: endpoint.address,
@@ -349,6 +391,54 @@ mod tests {
             // In either case this request does not try it again.
             assert_eq!(next(&mut attempts, &backend, &states, 1), None);
         }
+    }
+
+    /// Moves the clock beyond an ejection of the first endpoint, and tries two endpoints.
+    async fn passed_over(address: SocketAddr) -> EndpointStates {
+        let states = EndpointStates::new(clock::now(), Arc::default());
+        let endpoints = [Endpoint::tcp(address, None), Endpoint::tcp(([10, 0, 0, 2], 80).into(), None)];
+        let backend = Backend::new(backend_key("web"), endpoints.into());
+        let id = backend.endpoints[0].id;
+        states.enter(id).state().refused(states.moment(clock::now()));
+        let later = clock::now() + Duration::from_secs(2);
+        let (listening, mut random) = (listening(), Random::new(1));
+        for _ in 0..20 {
+            let mut attempts = Attempts::default();
+            let here = own_addresses(&listening);
+            let next = attempts.next(&backend, Balance::PowerOfTwo, here, &states, (later, &mut random));
+            assert_eq!(next.unwrap().address, backend.endpoints[1].address);
+        }
+        states
+    }
+
+    #[tokio::test]
+    async fn an_ejected_endpoint_returns_after_a_probe_and_no_request_tries_it() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let states = passed_over(address).await;
+        drop(listener.accept().await.unwrap());
+        let state = states.state(Endpoint::tcp(address, None).id).unwrap();
+        // The probe ends after the connection was accepted.
+        while state.is_ejected(states.moment(clock::now())) {
+            tokio::task::yield_now().await;
+        }
+        // There was one probe.
+        let more = tokio::time::timeout(Duration::ZERO, listener.accept()).await;
+        assert!(more.is_err(), "{more:?}");
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_that_refuses_its_probe_stays_ejected() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let states = passed_over(address).await;
+        let state = states.state(Endpoint::tcp(address, None).id).unwrap();
+        // Until the end of the claim, 8 s from now, it is ejected in any case; the refusal ends it after 2 s.
+        while state.is_ejected(states.moment(clock::now() + Duration::from_secs(4))) {
+            tokio::task::yield_now().await;
+        }
+        assert!(state.is_ejected(states.moment(clock::now())));
     }
 
     #[track_caller]

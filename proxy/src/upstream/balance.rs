@@ -40,7 +40,7 @@ pub(crate) trait EndpointFacts {
     /// Returns `true` if it may be chosen at all: not tried before, and not the edge itself.
     fn usable(&self, endpoint: &Endpoint) -> bool;
     /// Returns `true` if it is ejected: it is skipped while there are others.
-    fn is_ejected(&self, id: EndpointId) -> bool;
+    fn is_ejected(&self, endpoint: &Endpoint) -> bool;
     /// Its load.
     fn load(&self, id: EndpointId) -> Load;
 }
@@ -68,7 +68,7 @@ pub(crate) fn endpoint<'e>(
     turn: u64,
     draw: &mut Random,
 ) -> Option<&'e Endpoint> {
-    let fresh = |endpoint: &Endpoint| known.usable(endpoint) && !known.is_ejected(endpoint.id);
+    let fresh = |endpoint: &Endpoint| known.usable(endpoint) && !known.is_ejected(endpoint);
     let usable = |endpoint: &Endpoint| known.usable(endpoint);
     match balance {
         Balance::RoundRobin => {
@@ -140,8 +140,8 @@ mod tests {
             !self.tried.contains(&endpoint.id)
         }
 
-        fn is_ejected(&self, id: EndpointId) -> bool {
-            self.ejected.contains(&id)
+        fn is_ejected(&self, endpoint: &Endpoint) -> bool {
+            self.ejected.contains(&endpoint.id)
         }
 
         fn load(&self, id: EndpointId) -> Load {

@@ -10,12 +10,12 @@ use tidegate_config::model::{Backend, BackendKey, EndpointId, Snapshot};
 
 use crate::budget::Cost;
 use crate::sweep_trigger::SweepTrigger;
+use crate::upstream::probe::CONNECT_MAX;
 use crate::upstream::service_state::{CopyAtService, RequestAtService, ServiceState};
 
 /// The time after which a latency counts half as much, so that an endpoint that was slow once is tried again.
 const HALF_LIFE: Duration = Duration::from_secs(5);
-/// The time for which an endpoint is ejected after a first failed connection; it doubles with each consecutive
-/// one.
+/// The time after a first failed connection in which an endpoint is not tried; it doubles with each consecutive one.
 const EJECTION_FIRST: Duration = Duration::from_secs(1);
 /// The maximum time of an ejection.
 const EJECTION_MAX: Duration = Duration::from_secs(16);
@@ -30,6 +30,7 @@ pub(crate) struct EndpointState {
     latency: AtomicU64,
     measured_at: AtomicU64,
     failures_in_a_row: AtomicU32,
+    /// 0 if it is not ejected. After this moment it is probed, or tried.
     ejected_until: AtomicU64,
 }
 
@@ -90,9 +91,28 @@ impl EndpointState {
         }
     }
 
-    /// Returns `true` if it is ejected: it is skipped for now because it refused connections.
+    /// Returns `true` if it is skipped for some time because it refused connections.
     pub(crate) fn is_ejected(&self, now: Moment) -> bool {
         self.ejected_until.load(Relaxed) > now.0
+    }
+
+    /// Returns `true` if it is still skipped after that time, until a connection shows that it accepts some again.
+    pub(crate) fn awaits_probe(&self, now: Moment) -> bool {
+        let until = self.ejected_until.load(Relaxed);
+        until != 0 && until <= now.0
+    }
+
+    /// Returns `true` to one of the callers that see it wait for a probe. The others see it ejected until that is over.
+    pub(crate) fn claims_probe(&self, now: Moment) -> bool {
+        let until = self.ejected_until.load(Relaxed);
+        let over = now.0 + micros(CONNECT_MAX) + micros(EJECTION_FIRST);
+        let is_due = until != 0 && until <= now.0;
+        is_due && self.ejected_until.compare_exchange(until, over, Relaxed, Relaxed).is_ok()
+    }
+
+    /// A probe has connected. Only a connection of a request ends the row of failures: TLS may fail still.
+    pub(crate) fn accepts(&self) {
+        self.ejected_until.store(0, Relaxed);
     }
 
     /// Requests in flight.
@@ -135,6 +155,19 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
+/// Tells the moment for an instant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MomentClock {
+    start: Instant,
+}
+
+impl MomentClock {
+    /// The moment for an instant.
+    pub(crate) fn at(self, now: Instant) -> Moment {
+        Moment(micros(now.saturating_duration_since(self.start)).max(1))
+    }
+}
+
 /// A point in time, in microseconds since the start of [`EndpointStates`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Moment(u64);
@@ -142,7 +175,7 @@ pub(crate) struct Moment(u64);
 /// The states of all endpoints, and the counters of round robin.
 #[derive(Debug)]
 pub(crate) struct EndpointStates {
-    start: Instant,
+    moments: MomentClock,
     /// Notified of every new state of an endpoint or backend.
     sweep_trigger: Arc<SweepTrigger>,
     states: papaya::HashMap<EndpointId, Arc<EndpointState>, RandomState>,
@@ -154,7 +187,7 @@ impl EndpointStates {
     /// No states.
     pub(crate) fn new(start: Instant, sweep_trigger: Arc<SweepTrigger>) -> Self {
         Self {
-            start,
+            moments: MomentClock { start },
             sweep_trigger,
             states: papaya::HashMap::with_hasher(RandomState::default()),
             turns: papaya::HashMap::with_hasher(RandomState::default()),
@@ -164,7 +197,17 @@ impl EndpointStates {
 
     /// The moment for an instant.
     pub(crate) fn moment(&self, now: Instant) -> Moment {
-        Moment(micros(now.saturating_duration_since(self.start)).max(1))
+        self.moments.at(now)
+    }
+
+    /// The clock of these moments.
+    pub(crate) const fn moments(&self) -> MomentClock {
+        self.moments
+    }
+
+    /// The state of an endpoint, if there is one.
+    pub(crate) fn state(&self, id: EndpointId) -> Option<Arc<EndpointState>> {
+        self.states.pin().get(&id).cloned()
     }
 
     /// Calls `ask` with an endpoint's state; `None` if there is none.
@@ -213,10 +256,10 @@ impl EndpointStates {
         enter(services.get_or_insert_with(backend.clone(), Arc::default))
     }
 
-    /// The number of endpoints that are ejected now.
+    /// The number of endpoints that are ejected now, or wait for a probe.
     pub(crate) fn ejected(&self, now: Instant) -> usize {
         let now = self.moment(now);
-        self.states.pin().values().filter(|state| state.is_ejected(now)).count()
+        self.states.pin().values().filter(|state| state.is_ejected(now) || state.awaits_probe(now)).count()
     }
 
     /// Removes the states that the snapshot does not refer to. A request in flight at a removed endpoint keeps its
@@ -314,6 +357,25 @@ mod tests {
         assert!(!state.is_ejected(at(200.0)));
         state.refused(at(300.0));
         assert!(!state.is_ejected(at(301.0)));
+    }
+
+    #[test]
+    fn one_probe_at_a_time_ends_an_ejection() {
+        let state = EndpointState::default();
+        assert!(!state.awaits_probe(at(1.0)) && !state.claims_probe(at(1.0)), "it never failed");
+        state.refused(at(10.0));
+        assert!(!state.awaits_probe(at(10.9)) && !state.claims_probe(at(10.9)));
+        assert!(state.awaits_probe(at(11.0)) && state.claims_probe(at(11.0)));
+        assert!(!state.awaits_probe(at(12.0)) && !state.claims_probe(at(12.0)) && state.is_ejected(at(12.0)));
+        // Its task may have been lost.
+        assert!(state.claims_probe(at(17.0)));
+        state.refused(at(18.0));
+        assert!(state.is_ejected(at(19.9)), "the second failure in a row");
+        assert!(state.claims_probe(at(20.0)));
+        state.accepts();
+        assert!(!state.is_ejected(at(20.0)) && !state.awaits_probe(at(99.0)));
+        state.refused(at(100.0));
+        assert!(state.is_ejected(at(103.9)), "the third failure in a row");
     }
 
     #[test]

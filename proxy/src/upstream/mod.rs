@@ -9,6 +9,7 @@ pub(crate) mod endpoint_state;
 pub(crate) mod http2;
 mod idle_order;
 pub(crate) mod own_addresses;
+pub(crate) mod probe;
 pub(crate) mod pool;
 pub(crate) mod retry;
 pub(crate) mod service_state;
