@@ -394,7 +394,7 @@ mod tests {
     }
 
     /// Moves the clock beyond an ejection of the first endpoint, and tries two endpoints.
-    async fn passed_over(address: SocketAddr) -> EndpointStates {
+    fn passed_over(address: SocketAddr) -> EndpointStates {
         let states = EndpointStates::new(clock::now(), Arc::default());
         let endpoints = [Endpoint::tcp(address, None), Endpoint::tcp(([10, 0, 0, 2], 80).into(), None)];
         let backend = Backend::new(backend_key("web"), endpoints.into());
@@ -415,7 +415,7 @@ mod tests {
     async fn an_ejected_endpoint_returns_after_a_probe_and_no_request_tries_it() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let states = passed_over(address).await;
+        let states = passed_over(address);
         drop(listener.accept().await.unwrap());
         let state = states.state(Endpoint::tcp(address, None).id).unwrap();
         // The probe ends after the connection was accepted.
@@ -432,7 +432,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);
-        let states = passed_over(address).await;
+        let states = passed_over(address);
         let state = states.state(Endpoint::tcp(address, None).id).unwrap();
         // Until the end of the claim, 8 s from now, it is ejected in any case; the refusal ends it after 2 s.
         while state.is_ejected(states.moment(clock::now() + Duration::from_secs(4))) {
