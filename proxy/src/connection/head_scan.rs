@@ -37,7 +37,7 @@ pub(crate) enum Follows {
     Bytes(usize),
     /// A body in a transfer coding, which delimits itself, or is refused.
     Chunks,
-    /// Unknown: an upgraded protocol, or a body of an invalid length, which the driver refuses.
+    /// Unknown: a body of an invalid length, which the driver refuses.
     Unknown,
 }
 
@@ -50,8 +50,6 @@ pub(crate) struct WholeHead {
     pub(crate) lines: usize,
     /// The bytes of its request after it.
     pub(crate) follows: Follows,
-    /// Whether it has a transfer coding.
-    pub(crate) coded: bool,
     /// Whether it has both a length and a transfer coding. Pingora removes the length before it can be checked.
     pub(crate) ambiguous: bool,
     /// Whether a line of it ends with LF alone. Parsers disagree about such a line (RFC 9112 section 2.2).
@@ -77,14 +75,7 @@ pub(crate) struct HeadScan {
     bare: bool,
     /// Whether the request line is malformed.
     malformed_line: bool,
-    announced: Announced,
-}
-
-/// The headers about the bytes after the head.
-#[derive(Clone, Copy, Debug, Default)]
-struct Announced {
-    framing: FramingHeaders,
-    upgrade: bool,
+    announced: FramingHeaders,
 }
 
 impl HeadScan {
@@ -105,14 +96,13 @@ impl HeadScan {
             }
             self.bare |= !line.ends_with(b"\r");
             if empty {
-                let framing = self.announced.framing;
-                let (lines, coded, ambiguous) = (self.lines - 1, framing.is_coded(), framing.has_both());
+                let (lines, ambiguous) = (self.lines - 1, self.announced.has_both());
                 let (len, bare, strict) = (end + 1, self.bare, !self.bare && !self.late);
-                let (follows, malformed_line) = (self.announced.follows(), self.malformed_line);
-                return Some(WholeHead { len, lines, follows, coded, ambiguous, bare, malformed_line, strict });
+                let (follows, malformed_line) = (follows(self.announced), self.malformed_line);
+                return Some(WholeHead { len, lines, follows, ambiguous, bare, malformed_line, strict });
             }
             if self.lines > 0 {
-                self.announced.scan(line);
+                scan(line, &mut self.announced);
             } else {
                 self.malformed_line = !is_request_line(line);
             }
@@ -127,7 +117,7 @@ impl HeadScan {
     /// # Errors
     /// If two parsers could end the body at different bytes.
     pub(crate) const fn framing(&self) -> Result<Framing, FramingFault> {
-        self.announced.framing.framing()
+        self.announced.framing()
     }
 
     /// The number of header lines that are complete so far.
@@ -150,35 +140,34 @@ fn is_request_line(line: &[u8]) -> bool {
     is_word(&line[..first]) && is_word(target) && !has_fragment && is_word(&line[last + 1..])
 }
 
-impl Announced {
-    fn scan(&mut self, line: &[u8]) {
-        if !matches!(line.first(), Some(b'c' | b'C' | b't' | b'T' | b'u' | b'U')) {
-            return;
-        }
-        let after = |name: &[u8]| {
-            let (start, rest) = line.split_at_checked(name.len())?;
-            start.eq_ignore_ascii_case(name).then_some(rest)
-        };
-        // A space before the colon is refused later, but the name before it counts.
-        let value = |name: &[u8]| after(name).filter(|rest| matches!(rest, [b':' | b' ' | b'\t', ..]));
-        if let Some(value) = value(b"content-length") {
-            self.framing.content_length(value.strip_prefix(b":").unwrap_or(value).trim_ascii());
-        }
-        if let Some(value) = value(b"transfer-encoding") {
-            self.framing.transfer_encoding(value.strip_prefix(b":").unwrap_or(value));
-        }
-        self.upgrade |= value(b"upgrade").is_some();
+/// Records a header line about the framing of the body.
+fn scan(line: &[u8], announced: &mut FramingHeaders) {
+    if !matches!(line.first(), Some(b'c' | b'C' | b't' | b'T')) {
+        return;
     }
+    let after = |name: &[u8]| {
+        let (start, rest) = line.split_at_checked(name.len())?;
+        start.eq_ignore_ascii_case(name).then_some(rest)
+    };
+    // A space before the colon is refused later, but the name before it counts.
+    let value = |name: &[u8]| after(name).filter(|rest| matches!(rest, [b':' | b' ' | b'\t', ..]));
+    if let Some(value) = value(b"content-length") {
+        announced.content_length(value.strip_prefix(b":").unwrap_or(value).trim_ascii());
+    }
+    if let Some(value) = value(b"transfer-encoding") {
+        announced.transfer_encoding(value.strip_prefix(b":").unwrap_or(value));
+    }
+}
 
-    fn follows(&self) -> Follows {
-        match self.framing.framing() {
-            _ if self.upgrade => Follows::Unknown,
-            // A coding that is refused has no bytes of another request after it either.
-            _ if self.framing.is_coded() => Follows::Chunks,
-            Ok(Framing::Length(length)) => usize::try_from(length).map_or(Follows::Unknown, Follows::Bytes),
-            Ok(Framing::None | Framing::Chunked | Framing::UntilClose) => Follows::Bytes(0),
-            Err(_) => Follows::Unknown,
-        }
+/// The bytes after a head with this framing. An upgrade changes nothing: until the endpoint agrees to it, it is a
+/// request like every other (RFC 9110 section 7.8).
+fn follows(announced: FramingHeaders) -> Follows {
+    match announced.framing() {
+        // A coding that is refused has no bytes of another request after it either.
+        _ if announced.is_coded() => Follows::Chunks,
+        Ok(Framing::Length(length)) => usize::try_from(length).map_or(Follows::Unknown, Follows::Bytes),
+        Ok(Framing::None | Framing::Chunked | Framing::UntilClose) => Follows::Bytes(0),
+        Err(_) => Follows::Unknown,
     }
 }
 
@@ -219,17 +208,7 @@ mod tests {
     }
 
     fn whole(len: usize, lines: usize, follows: Follows) -> Option<WholeHead> {
-        let coded = follows == Follows::Chunks;
-        Some(WholeHead {
-            len,
-            lines,
-            follows,
-            coded,
-            ambiguous: false,
-            bare: false,
-            malformed_line: false,
-            strict: true,
-        })
+        Some(WholeHead { len, lines, follows, ambiguous: false, bare: false, malformed_line: false, strict: true })
     }
 
     /// Checks whether a request line is refused.
@@ -300,11 +279,10 @@ mod tests {
     }
 
     #[test]
-    fn a_body_or_an_upgrade_is_noticed_in_any_spelling() {
+    fn a_body_is_noticed_in_any_spelling() {
         check_head(b"POST / HTTP/1.1\r\ncontent-LENGTH: 1\r\n\r\nx", whole(38, 1, Follows::Bytes(1)));
         let coded = |len, lines| whole(len, lines, Follows::Chunks);
         check_head(b"POST / HTTP/1.1\r\nTransfer-Encoding : chunked\r\n\r\n", coded(48, 1));
-        check_head(b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n", whole(38, 1, Follows::Unknown));
         check_head(b"POST / HTTP/1.1\r\nContent-Lengthy: 1\r\nTransfer-Encoding: a\r\n\r\n", coded(61, 2));
         for head in [
             b"POST / HTTP/1.1\r\nContent-Length: 1\r\ntransfer-encoding: a\r\n\r\n",
@@ -312,10 +290,8 @@ mod tests {
         ] {
             check_head(head, coded(head.len(), 2).map(|head| WholeHead { ambiguous: true, ..head }));
         }
-        check_head(b"GET /content-length HTTP/1.1\r\nX: upgrade\r\n\r\n", whole(44, 1, Follows::Bytes(0)));
-        for line in
-            ["Upgrade-Insecure-Requests: 1", "Content-Lengths: 1", "Transfer-Encodings: a", "Upgrade", "UPGRADED:"]
-        {
+        check_head(b"GET /content-length HTTP/1.1\r\nX: content-length\r\n\r\n", whole(51, 1, Follows::Bytes(0)));
+        for line in ["Upgrade: websocket", "Content-Lengths: 1", "Transfer-Encodings: a", "Content-Length"] {
             let head = format!("GET / HTTP/1.1\r\n{line}\r\n\r\n");
             check_head(head.as_bytes(), whole(head.len(), 1, Follows::Bytes(0)));
         }
@@ -330,6 +306,8 @@ mod tests {
     #[test]
     fn a_length_counts_where_it_is_beyond_doubt() {
         check_follows("Content-Length:\t12 \t\r\n", Follows::Bytes(12));
+        check_follows("Upgrade: websocket\r\nContent-Length: 1\r\n", Follows::Bytes(1));
+        check_follows("Transfer-Encoding: chunked\r\nUpgrade: websocket\r\n", Follows::Chunks);
         check_follows("Content-Length: 999999999999999999\r\n", Follows::Bytes(999_999_999_999_999_999));
         for unclear in [
             "Content-Length: 1000000000000000000\r\n",
@@ -343,8 +321,6 @@ mod tests {
             "Content-Length : 1\r\n",
             "Content-Length: 1\r\nX: 1\r\nContent-Length: 1\r\n",
             "Content-Length: x\r\nContent-Length: 1\r\n",
-            "Upgrade: websocket\r\nContent-Length: 1\r\n",
-            "Transfer-Encoding: chunked\r\nUpgrade: websocket\r\n",
         ] {
             check_follows(unclear, Follows::Unknown);
         }

@@ -44,7 +44,7 @@ pub(crate) struct ClientIo {
     /// Read from the transport, but not by a driver yet.
     unread: Buffer,
     reads: Reads,
-    /// Checks the bytes for a driver that is less strict.
+    /// Finds the end of a body in chunks, and checks them for a driver that is less strict.
     chunks: Option<Chunks>,
     /// Written by a driver, but not to the transport yet.
     unwritten: Buffer,
@@ -147,11 +147,6 @@ impl ClientIo {
         matches!(self.reads, Reads::All | Reads::Only(0))
     }
 
-    /// Sets the check of the bytes that drivers read, from the head of a request on.
-    pub(crate) fn watch(&mut self, chunks: Option<Chunks>) {
-        self.chunks = chunks;
-    }
-
     /// Lets drivers read everything.
     pub(crate) fn pass_all(&mut self) {
         self.reads = Reads::All;
@@ -236,18 +231,17 @@ impl ClientIo {
     }
 
     fn poll_all(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
         if self.unread.is_empty() {
-            ready!(Pin::new(&mut self.transport).poll_read(cx, buf))?;
-        } else {
-            self.take_unread(usize::MAX, buf);
+            return Pin::new(&mut self.transport).poll_read(cx, buf);
         }
-        Poll::Ready(self.chunks.as_mut().map_or(Ok(()), |chunks| chunks.pass(buf, before)))
+        self.take_unread(usize::MAX, buf);
+        Poll::Ready(Ok(()))
     }
 
     /// A part of the request's bytes, or nothing at the end of the stream.
     fn poll_body(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let Some(chunks) = &mut self.chunks else { return Poll::Ready(Ok(())) };
+        chunks.check()?;
         let over = if self.unread.is_empty() {
             let before = buf.filled().len();
             ready!(Pin::new(&mut self.transport).poll_read(cx, buf))?;
@@ -263,7 +257,7 @@ impl ClientIo {
             over
         };
         if over {
-            self.reads = Reads::Only(0);
+            (self.reads, self.chunks) = (Reads::Only(0), None);
         }
         Poll::Ready(Ok(()))
     }
@@ -336,7 +330,10 @@ impl ClientIo {
 
 impl AsyncRead for ClientIo {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        self.chunks.as_ref().map_or(Ok(()), Chunks::check)?;
+        if self.reads == Reads::Only(0) && self.facts.is_tunnel() {
+            // The client's next bytes are of the other protocol.
+            self.reads = Reads::All;
+        }
         let read = match self.reads {
             Reads::All => self.poll_all(cx, buf),
             Reads::Body => self.poll_body(cx, buf),

@@ -306,10 +306,7 @@ async fn http1(
     match head.follows {
         Follows::Bytes(count) => conn.pass_only(head.len.saturating_add(count)),
         Follows::Chunks => conn.pass_body(Chunks::behind(head.len)),
-        Follows::Unknown => {
-            conn.pass_all();
-            conn.watch(head.coded.then(|| Chunks::behind(head.len)));
-        }
+        Follows::Unknown => conn.pass_all(),
     }
     let due = conn.due().clone();
     let session = ServerSession::new_http1(conn);
@@ -319,7 +316,6 @@ async fn http1(
     }
     let (stream, _) = served?.consume();
     let mut conn = stream.into_any().downcast::<ClientIo>().ok()?;
-    conn.watch(None);
     if !conn.is_between_requests() {
         close(&mut conn, traffic.options.client.body_discard).await;
         return None;

@@ -96,15 +96,14 @@ fn responses(case: &Case, native: &Outcome, full: &Outcome, count: usize) -> Vec
 }
 
 /// Pingora closes a connection after some requests with a body that the edge answers itself, and after all requests
-/// that failed at their endpoint. It also closes one after a request with `Upgrade`, whatever its `Connection` says, if
-/// bytes follow: they could be of the other protocol. The native driver continues.
+/// that failed at their endpoint. The native driver continues.
 fn stops_early(case: &Case, native: &Outcome, full: &Outcome) -> bool {
     // No endpoint of the corpus sends either in its response: the request id, or the content of a direct response.
     let page = |last: &Message| last.values("retry-after").any(|value| value == b"60");
     let has = |last: &Message| last.values("x-request-id").next().is_some() || page(last);
     let own = full.client.last().is_some_and(has);
     let stopped = full.closed && full.rest.is_empty() && native.client.len() > full.client.len();
-    stopped && (may_stop(case, full) && own || announces(case, b"\nupgrade:"))
+    stopped && may_stop(case, full) && own
 }
 
 /// Returns `true` if the Pingora driver may close the connection after its last response, see [`stops_early`].

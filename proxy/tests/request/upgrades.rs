@@ -134,6 +134,41 @@ async fn bytes_after_a_refused_upgrade_are_not_read_as_a_request() {
     }
 }
 
+/// A request without an upgrade that the edge could forward is a request like every other (RFC 9110 section 7.8).
+#[tokio::test]
+async fn a_request_after_one_whose_upgrade_is_ignored_is_answered() {
+    let mut upstream = Upstream::echo().await;
+    let guards: [Arc<[Guard]>; 2] = [[].into(), [Guard::DenyAll].into()];
+    for (driver, guards) in DRIVERS.into_iter().flat_map(|driver| guards.clone().map(|guards| (driver, guards))) {
+        let forwards = guards.is_empty();
+        let model = Model::edited(&[upstream.address], |route| route.guards = Arc::clone(&guards));
+        let bed = Bed::with(model, |options| options.driver = driver).await;
+        for upgrade in [
+            "Upgrade: websocket\r\n",
+            "Upgrade: websocket\r\nConnection: keep-alive\r\n",
+            "Upgrade: websocket\r\nConnection: te, x-upgrade\r\nTE: trailers\r\n",
+            "Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n",
+            "Upgrade: h2c, websocket\r\nConnection: Upgrade\r\n",
+            "Upgrade:\r\nConnection: Upgrade\r\n",
+            "Upgrade: h2c\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n",
+        ] {
+            let mut stream = bed.connect().await;
+            let last = "GET /2 HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n";
+            let asked = format!("GET /1 HTTP/1.1\r\nHost: a.test\r\n{upgrade}\r\n{last}");
+            stream.write_all(asked.as_bytes()).await.unwrap();
+            let mut got = Vec::new();
+            timeout(PATIENCE, stream.read_to_end(&mut got)).await.expect("it stays open").unwrap();
+            let got = String::from_utf8(got).unwrap();
+            let status = if forwards { "200" } else { "403" };
+            assert_eq!(got.matches(&format!("HTTP/1.1 {status} ")).count(), 2, "{driver:?}, {upgrade:?}: {got}");
+            for line in ["GET /1 HTTP/1.1", "GET /2 HTTP/1.1"].into_iter().filter(|_| forwards) {
+                let seen = upstream.seen().await;
+                assert_eq!((seen.line.as_str(), seen.header("upgrade")), (line, String::new()), "{driver:?}");
+            }
+        }
+    }
+}
+
 /// A server that accepts any upgrade, reports the request, and then echoes every byte.
 async fn agreeable() -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -177,6 +212,21 @@ async fn a_listed_upgrade_token_is_forwarded() {
         let mut back = [0; 26];
         timeout(PATIENCE, stream.read_exact(&mut back)).await.unwrap().unwrap();
         assert_eq!(&back, b"GET /not-http HTTP/1.1\r\n\r\n");
+    }
+}
+
+/// Bytes after the head belong to the other protocol if the endpoint accepts it.
+#[tokio::test]
+async fn a_client_need_not_wait_for_its_upgrade() {
+    for driver in DRIVERS {
+        let bed = tide(agreeable().await, driver).await;
+        let mut stream = bed.connect().await;
+        stream.write_all(&[ASK, b"GET /eager HTTP/1.1\r\n\r\n"].concat()).await.unwrap();
+        assert_eq!(answer(&mut stream).await.status, 101, "{driver:?}");
+        stream.write_all(b"later").await.unwrap();
+        let mut back = [0; 28];
+        timeout(PATIENCE, stream.read_exact(&mut back)).await.unwrap().unwrap();
+        assert_eq!(&back, b"GET /eager HTTP/1.1\r\n\r\nlater", "{driver:?}");
     }
 }
 

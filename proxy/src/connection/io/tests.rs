@@ -1,5 +1,6 @@
 //! A connection on a real socket: which bytes its reads and writes leave.
 
+use futures::FutureExt as _;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -41,6 +42,20 @@ async fn a_driver_reads_one_request_and_the_next_driver_the_next() {
     assert_eq!(read(&mut conn).await, "twothree");
 }
 
+#[tokio::test]
+async fn the_bytes_behind_a_request_are_read_once_it_becomes_a_tunnel() {
+    let (mut conn, mut client) = pair().await;
+    client.write_all(b"onetwo").await.unwrap();
+    conn.read_ahead().await.unwrap();
+    conn.pass_only(3);
+    assert_eq!(read(&mut conn).await, "one");
+    assert!(conn.read_u8().now_or_never().is_none());
+    conn.facts().becomes_tunnel();
+    assert_eq!(read(&mut conn).await, "two");
+    client.write_all(b"three").await.unwrap();
+    assert_eq!(read(&mut conn).await, "three");
+}
+
 /// A driver reads the bytes of a request, however they arrive, and the next driver the rest.
 #[track_caller]
 fn check_own(pass: impl Fn(&mut ClientIo), own: &'static str) {
@@ -61,7 +76,6 @@ fn check_own(pass: impl Fn(&mut ClientIo), own: &'static str) {
             assert_eq!(seen, own, "{ahead}");
             assert!(conn.is_between_requests(), "{ahead}");
             tokio::time::timeout(Duration::from_millis(5), conn.read_u8()).await.unwrap_err();
-            conn.watch(None);
             conn.pass_all();
             let mut next = [0; 4];
             conn.read_exact(&mut next).await.unwrap();
