@@ -22,6 +22,7 @@ mod request {
     mod external_auth_overload;
     mod external_auth_reuse;
     mod forwarding;
+    mod goaway;
     mod http2;
     mod http2_endpoints;
     mod http2_heads;

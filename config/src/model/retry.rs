@@ -11,7 +11,8 @@ pub struct RetryPolicy {
     /// well.
     pub statuses: Box<[u16]>,
     /// Attempts after the first; 0 for none. It replaces [`Settings::tries_max`](super::Settings::tries_max). Attempts
-    /// whose connection is refused at once are not counted.
+    /// whose connection is refused at once are not counted, nor a few that an HTTP/2 endpoint did not process because
+    /// it ended their connection before.
     pub attempts: u32,
     /// The least time between the end of an attempt that reached an endpoint and the next one; zero for none.
     pub backoff: Duration,

@@ -139,7 +139,8 @@ impl Forwarding {
         let until = |end: Option<Instant>| end.map(|end| end.saturating_duration_since(now));
         let (remaining, response) = (until(self.due), until(self.response_end()));
         let (effective, target, upgrade) = (&self.effective, &*self.target, self.asks_upgrade());
-        Ok(UpstreamAttempt { effective, target, endpoint, upgrade, remaining, response })
+        let alone = self.attempts.needs_own_connection();
+        Ok(UpstreamAttempt { effective, target, endpoint, upgrade, alone, remaining, response })
     }
 
     /// The part that every request has.

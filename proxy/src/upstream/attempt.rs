@@ -18,6 +18,10 @@ const FAILURE_LATENCY: Duration = Duration::from_secs(1);
 /// The time within which a refused connection does not count as an attempt, because a client would not notice it.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
+/// The number of attempts that do not count because the endpoint ended their connection before them. One that does so
+/// again and again would get the request without end.
+const EXCLUSIONS_MAX: usize = 4;
+
 /// The assessment of an endpoint by the beginning of its response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AttemptOutcome {
@@ -38,6 +42,8 @@ pub(crate) struct Attempts {
     refused: Vec<EndpointId>,
     /// The number of those that refused at once.
     refused_at_once: usize,
+    /// The number of attempts whose endpoint ended their connection before them.
+    excluded: usize,
     /// Endpoints that took a connection and sent no response.
     broke: Vec<EndpointId>,
     /// The endpoint of the request's session.
@@ -191,6 +197,17 @@ impl Attempts {
         self.excused = self.count == 1;
     }
 
+    /// The endpoint ended the connection of an attempt before it.
+    pub(crate) const fn exclude(&mut self) {
+        self.excluded += 1;
+    }
+
+    /// Whether the next attempt needs a connection of its own. The requests that one GOAWAY excluded share the next
+    /// connection; an endpoint that ends this one as well may serve few requests of each connection.
+    pub(crate) const fn needs_own_connection(&self) -> bool {
+        self.excluded > 1
+    }
+
     /// The connection is open. Returns the time it took, unless it came from the pool.
     pub(crate) fn connected(&mut self, reused: bool, now: Instant) -> Option<Duration> {
         let attempt = self.last.as_mut()?;
@@ -245,9 +262,9 @@ impl Attempts {
     }
 
     /// The number of attempts that count: terminating pods refuse connections at once, all of them, until their removal
-    /// is known.
-    pub(crate) const fn waited_for(&self) -> usize {
-        self.count.saturating_sub(self.refused_at_once)
+    /// is known, and no request was sent to an endpoint that ended the connection before it.
+    pub(crate) fn waited_for(&self) -> usize {
+        self.count.saturating_sub(self.refused_at_once + self.excluded.min(EXCLUSIONS_MAX))
     }
 
     /// The last attempt.
@@ -363,6 +380,20 @@ mod tests {
             attempts.refused(now, Some(states.moment(now)));
         }
         assert_eq!((attempts.waited_for(), attempts.count()), (want, millis.len()), "{millis:?}");
+    }
+
+    #[test]
+    fn a_few_attempts_that_their_endpoint_excluded_do_not_count() {
+        let states = EndpointStates::new(clock::now(), Arc::default());
+        let backend = backend(&[([10, 0, 0, 1], 80)]);
+        let mut attempts = Attempts::default();
+        for (excluded, want) in [(1, 0), (2, 0), (3, 0), (4, 0), (5, 1), (6, 2)] {
+            assert_eq!(attempts.needs_own_connection(), excluded > 2, "{excluded}");
+            assert!(next(&mut attempts, &backend, &states, 1).is_some());
+            attempts.connected(false, clock::now());
+            attempts.exclude();
+            assert_eq!((attempts.waited_for(), attempts.count()), (want, excluded));
+        }
     }
 
     #[test]

@@ -205,6 +205,23 @@ pub(crate) fn take(key: &Key, limits: &UpstreamLimits) -> Option<StreamSlot> {
 /// # Errors
 /// The reason why there is none.
 async fn open(key: &Key, within: Duration, limits: &UpstreamLimits) -> Result<StreamSlot, Reason> {
+    let open = establish(key, within, limits).await?;
+    POOL.with_borrow_mut(|pool| {
+        let entry = Entry { open: Arc::clone(&open), idle: None };
+        pool.open.entry(key.clone()).or_default().push(entry);
+    });
+    Ok(StreamSlot::new(open, limits))
+}
+
+/// The only place on a new connection, which ends with its request.
+///
+/// # Errors
+/// The reason why there is none.
+pub(crate) async fn connect_alone(key: &Key, within: Duration, limits: &UpstreamLimits) -> Result<StreamSlot, Reason> {
+    Ok(StreamSlot::new(establish(key, within, limits).await?, limits))
+}
+
+async fn establish(key: &Key, within: Duration, limits: &UpstreamLimits) -> Result<Arc<OpenConnection>, Reason> {
     let end = clock::now() + within;
     let stream = Connection::open(key, within, true).await?;
     let streams = u32::try_from(limits.http2_streams_max).unwrap_or(u32::MAX);
@@ -237,12 +254,7 @@ async fn open(key: &Key, within: Duration, limits: &UpstreamLimits) -> Result<St
             } => {}
         }
     });
-    let open = Arc::new(OpenConnection { key: key.clone(), send, streams: AtomicUsize::new(0), state, _last: last });
-    POOL.with_borrow_mut(|pool| {
-        let entry = Entry { open: Arc::clone(&open), idle: None };
-        pool.open.entry(key.clone()).or_default().push(entry);
-    });
-    Ok(StreamSlot::new(open, limits))
+    Ok(Arc::new(OpenConnection { key: key.clone(), send, streams: AtomicUsize::new(0), state, _last: last }))
 }
 
 /// Closes connections that have been without requests for too long, and forgets those that have ended. The cost grows
@@ -333,6 +345,16 @@ mod tests {
         sweep(Duration::ZERO, clock::now());
         until(&mut open, 0).await;
         assert!(take(&key, &limits).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_connection_for_one_request_ends_with_it() {
+        let ((key, mut open), limits) = (endpoint().await, limits());
+        let place = connect_alone(&key, WITHIN, &limits).await.unwrap();
+        until(&mut open, 1).await;
+        assert!(take(&key, &limits).is_none());
+        drop(place);
+        until(&mut open, 0).await;
     }
 
     #[tokio::test]

@@ -27,8 +27,14 @@ pub(crate) enum FailureStage {
         /// Whether there is another endpoint to try.
         others: bool,
     },
-    /// The endpoint has not processed the request, as it says (HTTP/2: REFUSED_STREAM, GOAWAY).
+    /// The endpoint has not processed the request, as it says (HTTP/2: REFUSED_STREAM).
     Unprocessed {
+        /// Whether all bytes that were read of the body can be sent again.
+        replayable: bool,
+    },
+    /// The endpoint has ended its connection before it processed the request (HTTP/2: a GOAWAY whose last stream is an
+    /// earlier one, RFC 9113 section 6.8).
+    Excluded {
         /// Whether all bytes that were read of the body can be sent again.
         replayable: bool,
     },
@@ -58,7 +64,7 @@ pub(crate) enum FailureStage {
 pub(crate) fn again(failed: &Failed<'_>) -> bool {
     let harmless = match failed.stage {
         FailureStage::Connecting { others } => others,
-        FailureStage::Unprocessed { replayable } => replayable,
+        FailureStage::Unprocessed { replayable } | FailureStage::Excluded { replayable } => replayable,
         FailureStage::Unanswered { idempotent, replayable, .. } => idempotent && replayable,
         FailureStage::Responded { status, replayable } => replayable && failed.statuses.binary_search(&status).is_ok(),
         FailureStage::Later => false,
@@ -93,6 +99,9 @@ mod tests {
         check(2, FailureStage::Connecting { others: true }, false);
         check(1, FailureStage::Unprocessed { replayable: true }, true);
         check(1, FailureStage::Unprocessed { replayable: false }, false);
+        check(1, FailureStage::Excluded { replayable: true }, true);
+        check(2, FailureStage::Excluded { replayable: true }, false);
+        check(1, FailureStage::Excluded { replayable: false }, false);
         for reused in [false, true] {
             check(1, FailureStage::Unanswered { reused, idempotent: true, replayable: true }, true);
             check(2, FailureStage::Unanswered { reused, idempotent: true, replayable: true }, false);

@@ -64,12 +64,8 @@ pub(super) fn connecting(reason: Reason) -> Box<Error> {
 /// The equivalent error of Pingora for a stream to an HTTP/2 endpoint, before or after the head of the response.
 pub(super) fn of_stream(error: h2::Error, answered: bool) -> Box<Error> {
     // RFC 9113 section 8.7.
-    let unprocessed = error.is_remote()
-        && match error.reason() {
-            Some(Code::REFUSED_STREAM) => error.is_reset(),
-            Some(Code::NO_ERROR) => error.is_go_away(),
-            Some(_) | None => false,
-        };
+    let is_refused = error.is_remote() && error.is_reset() && error.reason() == Some(Code::REFUSED_STREAM);
+    let unprocessed = is_refused || excludes(&error);
     let cut = error.get_io().is_some_and(|error| {
         use ErrorKind::{BrokenPipe, ConnectionReset, TimedOut, UnexpectedEof};
         error.raw_os_error().is_some()
@@ -82,6 +78,17 @@ pub(super) fn of_stream(error: h2::Error, answered: bool) -> Box<Error> {
         (false, false) => RetryType::Decided(false),
     };
     error
+}
+
+/// Returns `true` if a stream failed because the endpoint has announced the end of its connection with an earlier last
+/// stream (RFC 9113 section 6.8), whatever its reason. The streams that it still processes have other errors in h2.
+fn excludes(error: &h2::Error) -> bool {
+    error.is_remote() && error.is_go_away()
+}
+
+/// Returns `true` if an attempt failed because of that, and can be repeated.
+pub(super) fn is_excluded(error: &Error) -> bool {
+    error.retry == RetryType::Decided(true) && error.root_cause().downcast_ref().is_some_and(excludes)
 }
 
 /// Returns `true` if the socket's own wait for an endpoint has ended, and not one of the operating system.

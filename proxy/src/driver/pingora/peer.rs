@@ -94,6 +94,7 @@ mod tests {
             target: &target,
             endpoint: &endpoint,
             upgrade: false,
+            alone: false,
             remaining: left,
             response: None,
         };

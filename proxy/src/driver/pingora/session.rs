@@ -123,7 +123,9 @@ pub(super) fn has_begun(session: &Session) -> bool {
 /// The stage at which an attempt with a connection failed before a response head.
 pub(super) fn stage(session: &Session, error: &Error, reused: bool) -> FailureStage {
     let replayable = !session.as_ref().retry_buffer_truncated();
-    if error.retry == RetryType::Decided(true) {
+    if fault::is_excluded(error) {
+        FailureStage::Excluded { replayable }
+    } else if error.retry == RetryType::Decided(true) {
         FailureStage::Unprocessed { replayable }
     } else if fault::is_cut(error) {
         FailureStage::Unanswered { reused, idempotent: session.req_header().method.is_idempotent(), replayable }

@@ -15,6 +15,8 @@ pub(crate) struct UpstreamAttempt<'a> {
     pub(crate) endpoint: &'a Endpoint,
     /// Whether the request asks for an upgrade and may have it.
     pub(crate) upgrade: bool,
+    /// Whether it needs an HTTP/2 connection without other requests.
+    pub(crate) alone: bool,
     /// The time left until the deadline of the response's head; `None` for no limit.
     pub(crate) remaining: Option<Duration>,
     /// The time left until the deadline of the response's end; `None` for no limit.

@@ -30,13 +30,18 @@ impl Forwarding {
 
     /// An attempt failed after its connection was open. Returns `true` to retry.
     pub(crate) fn broke(&mut self, reason: Reason, stage: FailureStage, now: Instant) -> bool {
-        let excused = matches!(stage, FailureStage::Unanswered { reused: true, .. } | FailureStage::Unprocessed { .. });
+        let is_excluded = matches!(stage, FailureStage::Excluded { .. });
+        let excused = is_excluded
+            || matches!(stage, FailureStage::Unanswered { reused: true, .. } | FailureStage::Unprocessed { .. });
         let at_fault = reason == Reason::UpstreamBroken || self.is_endpoint_timeout(reason, now);
         if !excused && at_fault {
             self.judge(AttemptOutcome::Broken, now);
         }
         if excused {
             self.attempts.excuse();
+        }
+        if is_excluded {
+            self.attempts.exclude();
         }
         // After its deadline a request is not retried, unless only the attempt has timed out.
         let is_over = reason == Reason::UpstreamTimeout && !matches!(stage, FailureStage::Responded { .. });
@@ -80,10 +85,10 @@ impl Forwarding {
         // An endpoint that ends breaks all of its connections at once, and no client is to notice. Only answers speak
         // of a Service under load.
         let responded = matches!(stage, FailureStage::Responded { .. });
-        let connected = !matches!(stage, FailureStage::Connecting { .. });
+        let was_sent = !matches!(stage, FailureStage::Connecting { .. } | FailureStage::Excluded { .. });
         let again = may && (!responded || self.charges.begin_retry(&self.exchange));
         let backoff = self.retry_policy().map(|policy| policy.backoff).filter(|backoff| !backoff.is_zero());
-        self.backoff = backoff.filter(|_| again && connected);
+        self.backoff = backoff.filter(|_| again && was_sent);
         if again {
             // The endpoint is not in use during the pause.
             self.attempts.leave();

@@ -38,6 +38,8 @@ struct AttemptSettings {
     connect: Duration,
     timeouts: Timeouts,
     scheme: &'static str,
+    /// Whether it needs a connection without other requests.
+    alone: bool,
 }
 
 /// The maximum waits for the endpoint and the client.
@@ -58,6 +60,7 @@ impl AttemptSettings {
             connect: attempt.connect_timeout(),
             timeouts: Timeouts { read: attempt.effective.read_timeout, write: attempt.effective.write_timeout, body },
             scheme: if attempt.target.protocol.is_tls() { "https" } else { "http" },
+            alone: attempt.alone,
         }
     }
 }
@@ -118,14 +121,24 @@ async fn place(
     plan: &AttemptSettings,
     limits: &UpstreamLimits,
 ) -> Result<(StreamSlot, SendRequest<Bytes>, bool), Reason> {
-    while let Some(place) = http2::take(&plan.key, limits) {
-        // An endpoint may have said since that it takes no more.
+    let end = clock::now() + plan.connect;
+    if !plan.alone {
+        while let Some(place) = http2::take(&plan.key, limits) {
+            // An endpoint may have said since that it takes no more.
+            match place.ready().await {
+                Ok(send) => return Ok((place, send, true)),
+                Err(_) => place.retire(),
+            }
+        }
+        let place = http2::connect(&plan.key, plan.connect, limits).await?;
         match place.ready().await {
-            Ok(send) => return Ok((place, send, true)),
+            Ok(send) => return Ok((place, send, false)),
+            // It may have said so to a request that waited for the same connection, and came first.
             Err(_) => place.retire(),
         }
     }
-    let place = http2::connect(&plan.key, plan.connect, limits).await?;
+    let left = end.saturating_duration_since(clock::now());
+    let place = http2::connect_alone(&plan.key, left, limits).await?;
     let send = place.ready().await.map_err(|_| Reason::ConnectFailed)?;
     Ok((place, send, false))
 }

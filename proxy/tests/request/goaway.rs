@@ -1,0 +1,128 @@
+//! HTTP/2 endpoints that end their connections with GOAWAY (RFC 9113 section 6.8): requests on later streams than the
+//! last one that it names were not processed.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use futures::future::join_all;
+use tidegate_config::model::AppProtocol;
+use tidegate_proxy::Driver;
+use tokio::net::TcpListener;
+
+use super::bed::{Bed, Model, route};
+use super::frames::{Framed, GOAWAY, HEADERS, frame, headers};
+use super::streams::{client, get, post, response};
+
+const NO_ERROR: u32 = 0;
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+/// What an endpoint does with the first request of each connection. The others get no answer.
+#[derive(Clone, Copy, Debug)]
+enum First {
+    /// It is answered, and is the last one.
+    Answered,
+    /// It is not processed.
+    Excluded,
+    /// It is processed, and the connection ends without its response.
+    Broken,
+}
+
+/// An endpoint that sends GOAWAY with this code after the first request of each connection, and the number of requests
+/// that it received.
+async fn endpoint(first: First, code: u32) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, received) = (listener.local_addr().unwrap(), Arc::<AtomicUsize>::default());
+    let count = Arc::clone(&received);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(serve(Framed::open(stream, false).await, first, code, Arc::clone(&count)));
+        }
+    });
+    (address, received)
+}
+
+async fn serve(mut edge: Framed, first: First, code: u32, received: Arc<AtomicUsize>) {
+    let mut own = None;
+    while let Some(request) = edge.next().await {
+        if request.kind == HEADERS {
+            received.fetch_add(1, Ordering::Relaxed);
+            own.get_or_insert(request.stream);
+        }
+        if own != Some(request.stream) || !request.ends_stream() {
+            continue;
+        }
+        let last = if matches!(first, First::Excluded) { 0 } else { request.stream };
+        let goaway = frame(GOAWAY, 0, 0, &[last.to_be_bytes(), code.to_be_bytes()].concat());
+        match first {
+            First::Answered => {
+                let answer = headers(request.stream, &[(":status", "200")], None, true);
+                edge.send(&[answer, goaway].concat()).await;
+            }
+            First::Excluded => edge.send(&goaway).await,
+            First::Broken => return edge.send(&goaway).await,
+        }
+    }
+}
+
+async fn bed(driver: Driver, endpoint: SocketAddr) -> Bed {
+    let model = Model::default().route("a.test", route("web", AppProtocol::H2c)).backend("web", &[endpoint]);
+    Bed::with(model, |options| options.driver = driver).await
+}
+
+/// The statuses of so many requests at once, every other one with a body.
+async fn statuses(bed: &Bed, count: usize) -> Vec<u16> {
+    let client = client(bed, 65_535).await;
+    let ask = |number: usize| {
+        let mut client = client.clone();
+        async move {
+            let is_upload = number % 2 == 1;
+            let request = if is_upload { post(Some(5)) } else { get("/") };
+            let (answered, mut body) = client.send_request(request, !is_upload).unwrap();
+            if is_upload {
+                body.send_data(Bytes::from_static(b"hello"), true).unwrap();
+            }
+            response(answered).await.status().as_u16()
+        }
+    };
+    join_all((0..count).map(ask)).await
+}
+
+#[tokio::test]
+async fn requests_that_a_goaway_excludes_do_not_fail() {
+    for driver in [Driver::Both, Driver::Pingora] {
+        for code in [NO_ERROR, ENHANCE_YOUR_CALM] {
+            let bed = bed(driver, endpoint(First::Answered, code).await.0).await;
+            for round in 0..10 {
+                assert_eq!(statuses(&bed, 20).await, [200; 20], "{driver:?}, code {code}, round {round}");
+            }
+            bed.until_metric("tidegate_requests_in_flight 0").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_excludes_every_request_is_tried_a_limited_number_of_times() {
+    for driver in [Driver::Both, Driver::Pingora] {
+        let (address, received) = endpoint(First::Excluded, NO_ERROR).await;
+        let bed = bed(driver, address).await;
+        assert_eq!(statuses(&bed, 1).await, [502], "{driver:?}");
+        // Those that do not count as attempts, and the attempts of a request.
+        assert_eq!(received.load(Ordering::Relaxed), 4 + 3, "{driver:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_a_goaway_includes_is_not_sent_again() {
+    for driver in [Driver::Both, Driver::Pingora] {
+        for code in [NO_ERROR, ENHANCE_YOUR_CALM] {
+            let (address, received) = endpoint(First::Broken, code).await;
+            let bed = bed(driver, address).await;
+            let mut client = client(&bed, 65_535).await;
+            let answered = client.send_request(post(None), true).unwrap().0;
+            assert_eq!(response(answered).await.status(), 502, "{driver:?}, code {code}");
+            assert_eq!(received.load(Ordering::Relaxed), 1, "{driver:?}, code {code}");
+        }
+    }
+}
