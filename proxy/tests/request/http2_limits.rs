@@ -8,6 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use super::bed::{Bed, Model, PATIENCE};
+use super::frames::{Framed, GOAWAY, headers, status};
 use super::upstream::{Reply, Upstream};
 
 const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Pingora];
@@ -81,5 +82,56 @@ async fn a_header_list_beyond_the_limit_is_a_431_and_keeps_the_connection() {
             }
         }
         assert!(upstream.is_quiet(), "{driver:?}");
+    }
+}
+
+/// Sends a request, and returns the status of its answer.
+async fn ask(client: &mut Framed, stream: u32, fields: &[(&str, &str)]) -> u16 {
+    client.send(&headers(stream, fields, None, true)).await;
+    let mut answered = None;
+    loop {
+        let frame = timeout(PATIENCE, client.next()).await.expect("no answer").expect("the connection is closed");
+        assert_eq!((frame.stream, frame.kind == GOAWAY), (stream, false));
+        if frame.kind == HEADERS && answered.is_none() {
+            answered = Some(status(&frame.payload));
+        }
+        if frame.ends_stream() {
+            return answered.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_number_of_malformed_requests_on_a_connection_is_limited() {
+    const MAX: u32 = 31;
+    const ENHANCE_YOUR_CALM: [u8; 4] = [0, 0, 0, 11];
+    let get = [(":method", "GET"), (":scheme", "http"), (":path", "/")];
+    for driver in DRIVERS {
+        // No authority, another one in `Host`, and two of them.
+        for hosts in
+            [&[][..], &[(":authority", "a.test"), ("host", "b.test")], &[("host", "a.test"), ("host", "a.test")]]
+        {
+            let upstream = Upstream::echo().await;
+            let bed = Bed::with(Model::to(&[upstream.address]), |options| options.driver = driver).await;
+            let mut client = Framed::open(bed.connect().await, true).await;
+            let malformed = [&get, hosts].concat();
+            for number in 0..MAX {
+                assert_eq!(ask(&mut client, 2 * number + 1, &malformed).await, 400, "{driver:?} {hosts:?} {number}");
+            }
+            let plain = [&get[..], &[(":authority", "a.test")]].concat();
+            assert_eq!(ask(&mut client, 2 * MAX + 1, &plain).await, 200, "{driver:?} {hosts:?}");
+            client.send(&headers(2 * MAX + 3, &malformed, None, true)).await;
+            let goaway = async {
+                loop {
+                    let frame = client.next().await.expect("no GOAWAY before the end");
+                    if frame.kind == GOAWAY {
+                        return frame.payload;
+                    }
+                }
+            };
+            let goaway = timeout(PATIENCE, goaway).await.expect("no GOAWAY");
+            assert_eq!(goaway.get(4..8), Some(&ENHANCE_YOUR_CALM[..]), "{driver:?} {hosts:?}");
+            bed.until_metric(r#"tidegate_http2_connections_ended_total{reason="malformed-requests"} 1"#).await;
+        }
     }
 }
