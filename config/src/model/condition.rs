@@ -230,33 +230,8 @@ fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sample::SampleHead;
     use super::*;
-
-    struct Request(&'static str, &'static [(&'static str, &'static str)], &'static str);
-
-    impl Head for Request {
-        fn method(&self) -> &str {
-            self.0
-        }
-
-        fn path(&self) -> &'static str {
-            "/"
-        }
-
-        fn query(&self) -> Option<&str> {
-            Some(self.2)
-        }
-
-        fn authority(&self) -> Option<&str> {
-            None
-        }
-
-        fn header(&self, name: &str) -> Option<&[u8]> {
-            self.1.iter().find(|(own, _)| *own == name).map(|(_, value)| value.as_bytes())
-        }
-
-        fn each_value(&self, _: &str, _: &mut dyn FnMut(&[u8])) {}
-    }
 
     #[test]
     fn the_first_unmet_condition_is_named_without_its_value() {
@@ -267,20 +242,18 @@ mod tests {
             headers: [value("x-tenant", exact("secret")), value("x-trace", TextMatch::Present)].into(),
             queries: [value("v", exact("2"))].into(),
         };
-        let check = |request: Request, want: Option<&str>| {
+        let check = |request: SampleHead, want: Option<&str>| {
             let got = conditions.unmet(&request, &Steps::of_request()).map(|unmet| unmet.to_string());
             assert_eq!((got.as_deref(), conditions.hold(&request, &Steps::of_request())), (want, want.is_none()));
         };
-        check(Request("GET", &[], ""), Some("the method is not PUT or POST"));
-        check(Request("PUT", &[], ""), Some("the request has no header x-tenant"));
-        check(
-            Request("PUT", &[("x-tenant", "a")], ""),
-            Some("header x-tenant does not have the value that is matched"),
-        );
-        check(Request("PUT", &[("x-tenant", "secret")], "v=2"), Some("the request has no header x-trace"));
+        let put = |lines: &[(&'static str, &str)], query| SampleHead::new("PUT").query(query).with(lines);
+        check(SampleHead::new("GET"), Some("the method is not PUT or POST"));
+        check(SampleHead::new("PUT"), Some("the request has no header x-tenant"));
+        check(put(&[("x-tenant", "a")], ""), Some("header x-tenant does not have the value that is matched"));
+        check(put(&[("x-tenant", "secret")], "v=2"), Some("the request has no header x-trace"));
         let both = &[("x-tenant", "secret"), ("x-trace", "")];
-        check(Request("PUT", both, "w=2"), Some("the request has no query parameter v"));
-        check(Request("PUT", both, "v=1&v=2"), Some("query parameter v does not have the value that is matched"));
-        check(Request("PUT", both, "v=2"), None);
+        check(put(both, "w=2"), Some("the request has no query parameter v"));
+        check(put(both, "v=1&v=2"), Some("query parameter v does not have the value that is matched"));
+        check(put(both, "v=2"), None);
     }
 }

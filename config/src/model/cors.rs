@@ -102,42 +102,15 @@ impl Serialize for Cors {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sample::SampleHead;
     use super::*;
-
-    /// A request with these headers `Origin`.
-    struct Request(&'static [&'static [u8]]);
-
-    impl Head for Request {
-        fn method(&self) -> &'static str {
-            "GET"
-        }
-
-        fn path(&self) -> &'static str {
-            "/"
-        }
-
-        fn query(&self) -> Option<&str> {
-            None
-        }
-
-        fn authority(&self) -> Option<&str> {
-            None
-        }
-
-        fn header(&self, name: &str) -> Option<&[u8]> {
-            self.0.first().copied().filter(|_| name == "origin")
-        }
-
-        fn each_value(&self, name: &str, see: &mut dyn FnMut(&[u8])) {
-            self.0.iter().filter(|_| name == "origin").for_each(|value| see(value));
-        }
-    }
 
     #[track_caller]
     fn check(origins: AnyOr<OriginPattern>, headers: &'static [&'static [u8]], want: Option<&str>) {
         let (methods, headers_allowed, exposed) = (AnyOr::Any, AnyOr::Any, AnyOr::Any);
         let cors = Cors { origins, credentials: false, methods, headers: headers_allowed, exposed, max_age_s: 5 };
-        assert_eq!(cors.allowed(&Request(headers)), want, "{headers:?}");
+        let lines: Vec<_> = headers.iter().map(|value| ("origin", value)).collect();
+        assert_eq!(cors.allowed(&SampleHead::new("GET").with(&lines)), want, "{headers:?}");
     }
 
     #[test]

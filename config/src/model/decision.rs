@@ -268,35 +268,10 @@ mod tests {
     use super::super::path::PathMatch;
     use super::super::route::Origin;
     use super::super::route_table::{TableName, VirtualHost};
+    use super::super::sample::SampleHead;
     use super::super::snapshot::{Generation, SnapshotParts};
     use super::*;
     use crate::object::{Age, Kind, ObjectName, ObjectRef};
-
-    struct Plain;
-
-    impl Head for Plain {
-        fn method(&self) -> &'static str {
-            "GET"
-        }
-
-        fn path(&self) -> &'static str {
-            "/"
-        }
-
-        fn query(&self) -> Option<&str> {
-            None
-        }
-
-        fn authority(&self) -> Option<&str> {
-            None
-        }
-
-        fn header(&self, _: &str) -> Option<&[u8]> {
-            None
-        }
-
-        fn each_value(&self, _: &str, _: &mut dyn FnMut(&[u8])) {}
-    }
 
     fn route(name: &str) -> Arc<Route> {
         let object = ObjectRef::new(Kind::Ingress, ObjectName::new("shop", name));
@@ -341,10 +316,12 @@ mod tests {
     fn a_request_uses_only_the_table_of_its_listener() {
         let (snapshot, bind) = snapshot();
         let check_path = |host: &str, path: &str, want: (Option<&str>, Option<&str>)| {
-            let found = snapshot.find(&bind, host, path, &Plain);
+            let found = snapshot.find(&bind, host, path, &SampleHead::new("GET"));
             let in_turn = found.listener.map(|listener| snapshot.in_turn(listener, host, path)).unwrap_or_default();
-            let first =
-                in_turn.into_iter().map(|(_, route)| route).find(|route| route.takes(&Plain, &Steps::of_request()));
+            let first = in_turn
+                .into_iter()
+                .map(|(_, route)| route)
+                .find(|route| route.takes(&SampleHead::new("GET"), &Steps::of_request()));
             assert_eq!(first.map(Arc::as_ptr), found.route.map(Arc::as_ptr), "{host}{path}");
             let listener = found.listener.map(|listener| &*listener.name.0);
             let route = found.route.map(|route| &*route.origin.object.name.name);
@@ -359,7 +336,7 @@ mod tests {
         check("b.test", (Some("http"), Some("b-of-shared")));
         check("c.test", (Some("http"), Some("last-resort")));
         let elsewhere = BindKey { address: ([127, 0, 0, 1], 81).into(), ..bind };
-        assert!(snapshot.find(&elsewhere, "b.test", "/", &Plain).listener.is_none());
+        assert!(snapshot.find(&elsewhere, "b.test", "/", &SampleHead::new("GET")).listener.is_none());
     }
 
     #[test]

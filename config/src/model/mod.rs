@@ -31,6 +31,8 @@ mod retry;
 mod route;
 mod route_list;
 mod route_table;
+#[cfg(test)]
+mod sample;
 mod session;
 mod settings;
 mod snapshot;

@@ -125,37 +125,9 @@ mod tests {
     use super::super::filter::Filter;
     use super::super::path::PathMatch;
     use super::super::route::{Action, Origin};
+    use super::super::sample::SampleHead;
     use super::*;
     use crate::object::{Age, Kind, ObjectName, ObjectRef};
-
-    /// A request with this method and these headers.
-    struct Request(&'static str, &'static [(&'static str, &'static str)]);
-
-    impl Head for Request {
-        fn method(&self) -> &str {
-            self.0
-        }
-
-        fn path(&self) -> &'static str {
-            "/"
-        }
-
-        fn query(&self) -> Option<&str> {
-            None
-        }
-
-        fn authority(&self) -> Option<&str> {
-            None
-        }
-
-        fn header(&self, name: &str) -> Option<&[u8]> {
-            self.1.iter().find(|(own, _)| *own == name).map(|(_, value)| value.as_bytes())
-        }
-
-        fn each_value(&self, name: &str, see: &mut dyn FnMut(&[u8])) {
-            self.1.iter().filter(|(own, _)| *own == name).for_each(|(_, value)| see(value.as_bytes()));
-        }
-    }
 
     fn cors(max_age_s: u32) -> Filter {
         let (origins, methods, headers, exposed) = (AnyOr::Any, AnyOr::Any, AnyOr::Any, AnyOr::Any);
@@ -183,20 +155,20 @@ mod tests {
     #[test]
     fn a_preflight_goes_to_the_rule_of_the_method_that_it_asks_about() {
         #[track_caller]
-        fn check(route: &Route, request: &Request, want: bool) {
+        fn check(route: &Route, request: &SampleHead, want: bool) {
             assert_eq!(route.takes(request, &Steps::of_request()), want);
         }
-        let preflight = Request("OPTIONS", &[ORIGIN_OF, PUT]);
+        let preflight = SampleHead::new("OPTIONS").with(&[ORIGIN_OF, PUT]);
         let policy = [cors(5)];
         check(&route(Some("PUT"), None, &policy), &preflight, true);
         check(&route(Some("GET"), None, &policy), &preflight, false);
         check(&route(Some("OPTIONS"), None, &policy), &preflight, true);
         check(&route(Some("PUT"), None, &[]), &preflight, false);
-        check(&route(Some("PUT"), None, &policy), &Request("OPTIONS", &[ORIGIN_OF]), false);
-        check(&route(Some("PUT"), None, &policy), &Request("OPTIONS", &[PUT]), false);
-        check(&route(Some("PUT"), None, &policy), &Request("GET", &[ORIGIN_OF, PUT]), false);
+        check(&route(Some("PUT"), None, &policy), &SampleHead::new("OPTIONS").with(&[ORIGIN_OF]), false);
+        check(&route(Some("PUT"), None, &policy), &SampleHead::new("OPTIONS").with(&[PUT]), false);
+        check(&route(Some("PUT"), None, &policy), &SampleHead::new("GET").with(&[ORIGIN_OF, PUT]), false);
         check(&route(Some("PUT"), Some("x-key"), &policy), &preflight, false);
-        let has_key = Request("OPTIONS", &[ORIGIN_OF, PUT, ("x-key", "1")]);
+        let has_key = SampleHead::new("OPTIONS").with(&[ORIGIN_OF, PUT, ("x-key", "1")]);
         check(&route(Some("PUT"), Some("x-key"), &policy), &has_key, true);
         let shares = |filters: &[&[Filter]]| {
             let share = |filters: &&[Filter]| WeightedTarget {
@@ -216,14 +188,21 @@ mod tests {
     #[test]
     fn named_headers_select_a_rule_unless_policies_differ() {
         #[track_caller]
-        fn check(routes: &[Arc<Route>], request: &Request, want: Option<usize>) {
+        fn check(routes: &[Arc<Route>], request: &SampleHead, want: Option<usize>) {
             let found = Route::of_named_headers(routes.iter().enumerate(), request, &Steps::of_request());
             assert_eq!(found.map(|(place, _)| place), want);
         }
-        let named = Request("OPTIONS", &[ORIGIN_OF, PUT, ("access-control-request-headers", "x-a, X-Key")]);
-        let unnamed = Request("OPTIONS", &[ORIGIN_OF, PUT, ("access-control-request-headers", "x-a, x-keys")]);
-        let given = Request("OPTIONS", &[ORIGIN_OF, PUT, ("access-control-request-headers", "x-key"), ("x-key", "2")]);
-        let plain = Request("GET", &[ORIGIN_OF, PUT, ("access-control-request-headers", "x-key")]);
+        let named =
+            SampleHead::new("OPTIONS").with(&[ORIGIN_OF, PUT, ("access-control-request-headers", "x-a, X-Key")]);
+        let unnamed =
+            SampleHead::new("OPTIONS").with(&[ORIGIN_OF, PUT, ("access-control-request-headers", "x-a, x-keys")]);
+        let given = SampleHead::new("OPTIONS").with(&[
+            ORIGIN_OF,
+            PUT,
+            ("access-control-request-headers", "x-key"),
+            ("x-key", "2"),
+        ]);
+        let plain = SampleHead::new("GET").with(&[ORIGIN_OF, PUT, ("access-control-request-headers", "x-key")]);
         let (by_key, policy) = (Some("x-key"), [cors(5)]);
         let one = [route(Some("GET"), by_key, &policy), route(None, by_key, &[]), route(None, by_key, &policy)];
         check(&one, &named, Some(2));

@@ -47,8 +47,11 @@ pub(crate) struct ClientStream {
 impl ClientStream {
     /// A stream that h2 has accepted; `None` if its request is malformed (RFC 9113 section 8.1.1): then the stream was
     /// reset, or answered with 400.
-    pub(crate) fn new(accepted: (Request<RecvStream>, SendResponse<Bytes>), digest: Arc<Digest>) -> Option<Self> {
-        let (request, mut respond) = accepted;
+    pub(crate) fn new(
+        request: Request<RecvStream>,
+        mut respond: SendResponse<Bytes>,
+        digest: Arc<Digest>,
+    ) -> Option<Self> {
         let (head, body) = request.into_parts();
         let request = RequestHeader::from(head);
         if request.raw_path().iter().any(|byte| matches!(byte, 0 | b'\n' | b'\r' | b' ')) {

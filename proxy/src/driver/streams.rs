@@ -118,7 +118,7 @@ impl Streams {
                 () = idle(facts, idle_max), if !leaving => return None,
             };
             match accepted {
-                Some(Ok(accepted)) => match ClientStream::new(accepted, Arc::clone(digest)) {
+                Some(Ok((request, respond))) => match ClientStream::new(request, respond, Arc::clone(digest)) {
                     Some(stream) => {
                         facts.streams.started();
                         if !facts.streams.are_abused() {
