@@ -1,5 +1,6 @@
 //! The control loop itself: one `select!`, then synchronous calls on owned state.
 
+mod contests;
 mod drift;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
+use self::contests::ClassContests;
 use crate::clock;
 use crate::cluster::api_server::ApiServer;
 use crate::command::{Command, CommandRefusal, Commanded};
@@ -24,7 +26,7 @@ use crate::interest::Names;
 use crate::interest::SecretInterest;
 use crate::metrics::ControlMetrics;
 use crate::reconcile::{Reconciler, Step};
-use crate::report_queue::{Contests, Reports};
+use crate::report_queue::Reports;
 use crate::view::{CollectionReadiness, HistoryFilter, Question, Readiness, RecentPublications};
 
 /// The maximum number of events per turn, so that a burst of events cannot delay a publication.
@@ -59,7 +61,7 @@ pub(crate) struct Loop<'a> {
     collections: BTreeMap<Collection, CollectionReadiness>,
     /// Whether the findings have been counted since the start.
     counted: bool,
-    contests: Contests,
+    contests: ClassContests,
 }
 
 impl<'a> Loop<'a> {
@@ -83,7 +85,7 @@ impl<'a> Loop<'a> {
         let collections =
             reconciler.listing().unsynced().iter().map(|collection| (collection.clone(), state(collection))).collect();
         let (api_server, unopened) = (api_server.followed(), unopened.clone());
-        let (counted, contests) = (false, Contests::default());
+        let (counted, contests) = (false, ClassContests::default());
         Self { reconciler, publisher, history, outputs, metrics, api_server, unopened, collections, counted, contests }
     }
 
@@ -265,26 +267,14 @@ impl<'a> Loop<'a> {
             self.outputs.reports.name(
                 self.reconciler.pending_reports().status_updates(),
                 self.reconciler.pending_reports().changed_findings(),
-                &mut self.contests,
+                &mut self.contests.objects,
                 now,
             );
             self.report_contests(now);
             self.outputs.reports.make(self.reconciler.pending_reports().infrastructure());
         } else {
             self.reconciler.pending_reports().drop_all();
-        }
-    }
-
-    fn report_contests(&mut self, now: Instant) {
-        self.metrics.contested.set(i64::try_from(self.contests.count(now)).unwrap_or(i64::MAX));
-        match self.contests.news(now) {
-            None => {}
-            Some(Some(object)) => tracing::warn!(
-                %object,
-                "another client keeps overwriting the status of objects that this edge serves, and repairs become rare; two edges of \
-                 one class need the same --lease, or a class of their own"
-            ),
-            Some(None) => tracing::info!("no other client overwrites the status of objects any more"),
+            self.drop_contests();
         }
     }
 
@@ -387,6 +377,10 @@ impl<'a> Loop<'a> {
             }
             Question::LookAgain(answer) => {
                 self.reconciler.pending_reports().look_again();
+                answer.send(()).unwrap_or_default();
+            }
+            Question::StatusWriter(object, writer, answer) => {
+                self.identified(&object, writer);
                 answer.send(()).unwrap_or_default();
             }
             Question::Tree(query, answer) => drop(answer.send(self.reconciler.model().tree(&query))),

@@ -6,6 +6,7 @@ mod attachment_diff;
 mod audit;
 mod backlog;
 mod changed_findings;
+mod contested;
 mod hold;
 mod infrastructure;
 mod listing;

@@ -31,6 +31,8 @@ pub(crate) struct Reports {
     pub(crate) events: Workqueue<ObjectRef>,
     /// Gateways whose infrastructure may have to be written.
     pub(crate) gateways: Workqueue<ObjectRef>,
+    /// Objects whose status another client keeps overwriting, until it is known which.
+    pub(crate) contested: Workqueue<ObjectRef>,
     /// Whether this process writes. Otherwise the queues stay empty.
     pub(crate) wanted: Arc<AtomicBool>,
 }
@@ -38,7 +40,7 @@ pub(crate) struct Reports {
 impl Reports {
     pub(crate) fn new([statuses, events, gateways]: [Meter; 3]) -> Self {
         let [statuses, events, gateways] = [statuses, events, gateways].map(queue);
-        Self { statuses, events, gateways, wanted: Arc::default() }
+        Self { statuses, events, gateways, contested: queue(Meter::default()), wanted: Arc::default() }
     }
 
     /// Whether this process writes reports.

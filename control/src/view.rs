@@ -116,6 +116,8 @@ pub(crate) enum Question {
     DesiredInfrastructure(ObjectRef, oneshot::Sender<Option<DesiredInfrastructure>>),
     ObjectFindings(ObjectRef, oneshot::Sender<Option<ObjectFindings>>),
     LookAgain(oneshot::Sender<()>),
+    /// The other writer of a contested status, if it is known.
+    StatusWriter(ObjectRef, Option<String>, oneshot::Sender<()>),
 }
 
 impl View {
@@ -207,6 +209,12 @@ impl View {
     /// loop does not run.
     pub(crate) async fn look_again(&self) -> Option<()> {
         self.ask(Question::LookAgain).await
+    }
+
+    /// Reports who else writes the status of a contested object; `None` if that cannot be known. Returns `None` while
+    /// the loop does not run.
+    pub(crate) async fn report_status_writer(&self, object: ObjectRef, writer: Option<String>) -> Option<()> {
+        self.ask(|answer| Question::StatusWriter(object, writer, answer)).await
     }
 
     async fn ask<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Question) -> Option<T> {

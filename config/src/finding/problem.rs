@@ -189,6 +189,13 @@ pub enum Problem {
         /// The Deployment.
         router: String,
     },
+    /// Another client keeps overwriting the status of objects of this class, or of this object. Both serve the routes.
+    StatusContested {
+        /// One of the objects.
+        object: ObjectRef,
+        /// The other client; `None` if it is unknown.
+        writer: Option<String>,
+    },
     /// The object was read, but Tidegate failed to process it. Its last result stays in effect until it changes.
     ProcessingFailed {
         /// The message of the failure.
@@ -228,6 +235,7 @@ impl Problem {
             Self::PathLiteral { .. } => "PathLiteral",
             Self::NoHost { .. } => "NoHost",
             Self::RouterMissing { .. } => "RouterMissing",
+            Self::StatusContested { .. } => "StatusContested",
             Self::ProcessingFailed { .. } => "ProcessingFailed",
         }
     }
@@ -240,6 +248,7 @@ impl Problem {
             | Self::RedirectAssumed { .. }
             | Self::WithoutEffect { .. }
             | Self::PathLiteral { .. }
+            | Self::StatusContested { .. }
             | Self::HostOwned { shared: true, .. } => Severity::Warning,
             Self::Unreadable { .. }
             | Self::RuleDropped { .. }
@@ -297,6 +306,8 @@ const OLDER_WINS: &str = "the older object, or the earlier rule of one object, w
 const NOT_ATTACHED: &str = "so this route is not attached there";
 const DROPPED: &str = "it is dropped";
 const LAST_RESULT_STAYS: &str = "its last result stays in effect until it changes, but not over a restart";
+const CONTESTED: &str = "so repairs become rare; the routes are served all the same. \
+    Edges of one class need the same --lease, or a class each";
 const PATTERNS: &str = "an HTTPRoute can have regular expressions";
 
 impl fmt::Display for Problem {
@@ -362,6 +373,10 @@ impl fmt::Display for Problem {
                     f,
                     "Deployment {router} does not exist; it may restrict access to applications, so every request is refused"
                 )
+            }
+            Self::StatusContested { object, writer } => {
+                let writer = writer.as_deref().unwrap_or("another client");
+                write!(f, "{writer} keeps overwriting the status of {object}, {CONTESTED}")
             }
             Self::ProcessingFailed { why } => {
                 write!(f, "could not be processed (internal error: {why}); {LAST_RESULT_STAYS}")

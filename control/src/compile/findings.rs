@@ -1,4 +1,4 @@
-//! The findings of all units, by unit and by object.
+//! The findings of all units, by unit and by object, and those that follow from no objects.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -21,6 +21,9 @@ pub struct Findings {
     by_unit: BTreeMap<Unit, ByObject>,
     /// The units with findings about an object.
     about: BTreeMap<ObjectRef, BTreeSet<Unit>>,
+    /// Findings that do not follow from the objects, such as about writers of their status: no unit has them, and no
+    /// compilation removes them.
+    apart: BTreeMap<ObjectRef, Finding>,
     /// The objects whose findings have changed since [`Findings::take_changed`].
     changed: BTreeSet<ObjectRef>,
     /// Each finding counts once, however many units have it.
@@ -47,6 +50,7 @@ impl Findings {
     #[must_use]
     pub fn all(&self) -> Vec<Finding> {
         let all = self.by_unit.values().flat_map(|by_object| by_object.values()).flat_map(|findings| &**findings);
+        let all = all.chain(self.apart.values());
         all.collect::<BTreeSet<&Finding>>().into_iter().cloned().collect()
     }
 
@@ -54,12 +58,13 @@ impl Findings {
     /// findings.
     pub fn about(&self, object: &ObjectRef) -> impl Iterator<Item = &Finding> {
         let units = self.about.get(object).into_iter().flatten();
-        units.filter_map(|unit| self.by_unit.get(unit)?.get(object)).flat_map(|findings| &**findings)
+        let of_units = units.filter_map(|unit| self.by_unit.get(unit)?.get(object)).flat_map(|findings| &**findings);
+        of_units.chain(self.apart.get(object))
     }
 
     /// The objects with findings.
     pub fn objects(&self) -> impl Iterator<Item = &ObjectRef> {
-        self.about.keys()
+        self.about.keys().chain(self.apart.keys().filter(|object| !self.about.contains_key(*object)))
     }
 
     /// The objects whose findings have changed since the last call.
@@ -95,6 +100,20 @@ impl Findings {
     fn count(&mut self, Finding { problem, .. }: &Finding, by: i64) {
         *self.counts.entry((problem.reason(), problem.severity())).or_default() += by;
         self.recounted = true;
+    }
+
+    /// Replaces all findings that do not follow from the objects, at most one of each object.
+    pub(crate) fn put_apart(&mut self, now: BTreeMap<ObjectRef, Finding>) {
+        let before = std::mem::take(&mut self.apart);
+        for (object, finding) in now.iter().filter(|(object, finding)| before.get(*object) != Some(*finding)) {
+            self.changed.insert(object.clone());
+            self.add(finding);
+        }
+        for (object, finding) in before.iter().filter(|(object, finding)| now.get(*object) != Some(*finding)) {
+            self.changed.insert(object.clone());
+            self.subtract(finding);
+        }
+        self.apart = now;
     }
 
     /// Replaces all findings of a unit.
@@ -198,6 +217,28 @@ mod tests {
         check(&mut findings, "1", &[], &["a", "b"], &[("a", "xz")]);
         check(&mut findings, "2", &["cq"], &["a", "c"], &[("c", "q")]);
         check(&mut findings, "2", &[], &["c"], &[]);
+        assert!(findings.by_unit().is_empty() && findings.all().is_empty());
+    }
+
+    #[test]
+    fn findings_of_no_unit_stand_beside_those_of_units() {
+        let mut findings = Findings::default();
+        let apart = |names: &[&str]| -> BTreeMap<ObjectRef, Finding> {
+            let problem = |name: &str| Problem::ProcessingFailed { why: name.to_owned() };
+            names
+                .iter()
+                .map(|name| (object(&name[..1]), Finding::new(object(&name[..1]), "w", problem(name))))
+                .collect()
+        };
+        check(&mut findings, "1", &["ax"], &["a"], &[("a", "x")]);
+        findings.put_apart(apart(&["a", "d"]));
+        check(&mut findings, "1", &["ax"], &["a", "d"], &[("a", "xw"), ("d", "w")]);
+        findings.put_apart(apart(&["a", "d2"]));
+        check(&mut findings, "1", &[], &["a", "d"], &[("a", "w"), ("d", "w")]);
+        findings.put_apart(apart(&["d2"]));
+        check(&mut findings, "1", &[], &["a"], &[("d", "w")]);
+        findings.put_apart(BTreeMap::new());
+        check(&mut findings, "1", &[], &["d"], &[]);
         assert!(findings.by_unit().is_empty() && findings.all().is_empty());
     }
 }

@@ -231,6 +231,11 @@ impl Compiled {
         self.findings.take_counts()
     }
 
+    /// Replaces the findings that do not follow from the objects, at most one of each object.
+    pub(crate) fn put_findings_apart(&mut self, findings: BTreeMap<ObjectRef, Finding>) {
+        self.findings.put_apart(findings);
+    }
+
     /// All findings, each once, ordered by object and field.
     #[must_use]
     pub fn all_findings(&self) -> Vec<Finding> {

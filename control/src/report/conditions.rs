@@ -10,7 +10,7 @@ use tidegate_config::project::gateway::{
     Condition, ListenerStatus, OWN_CONDITIONS, OWN_LISTENER_CONDITIONS, OwnStatus, ParentStatus,
 };
 
-use super::FIELD_MANAGER;
+use super::contest;
 use super::send::Prepared;
 use crate::cluster::informer::Resource;
 
@@ -36,10 +36,10 @@ pub(super) fn get(object: &ObjectRef) -> Prepared {
     Request::new(collection(object)).get(&object.name.name, &kube::api::GetParams::default())
 }
 
-/// Writes a status, if the object has not changed since it was read. A merge patch replaces the lists and leaves all
-/// other fields unchanged.
-pub(super) fn patch(object: &ObjectRef, resource_version: &str, status: Value) -> Prepared {
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+/// Writes a status as this field manager, if the object has not changed since it was read. A merge patch replaces the
+/// lists and leaves all other fields unchanged.
+pub(super) fn patch(object: &ObjectRef, resource_version: &str, status: Value, manager: &str) -> Prepared {
+    let params = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
     let body = json!({"metadata": {"resourceVersion": resource_version}, "status": status});
     Request::new(collection(object)).patch_subresource("status", &object.name.name, &params, &Patch::Merge(body))
 }
@@ -62,7 +62,7 @@ impl Current {
         let resource_version = metadata.get("resourceVersion")?.as_str()?.to_owned();
         let generation = metadata.get("generation").and_then(Value::as_i64).unwrap_or_default();
         let managers = metadata.get("managedFields").and_then(Value::as_array);
-        let is_ours = managers.is_some_and(|managers| managers.iter().any(is_our_status));
+        let is_ours = managers.is_some_and(|managers| managers.iter().any(contest::is_our_status));
         let status = object.get_mut("status").map_or(Value::Null, Value::take);
         Some(Self { resource_version, is_ours, generation, status })
     }
@@ -108,12 +108,6 @@ impl Current {
         next.retain(|field, value| self.status.get(field) != Some(value));
         (!next.is_empty()).then_some(Value::Object(next))
     }
-}
-
-/// Returns `true` for the entry of `metadata.managedFields` with the part of a status that we wrote last.
-fn is_our_status(entry: &Value) -> bool {
-    let text = |field| entry.get(field).and_then(Value::as_str);
-    text("manager") == Some(FIELD_MANAGER) && text("subresource") == Some("status")
 }
 
 /// The time of a write, to the second as the API has it.

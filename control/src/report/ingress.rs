@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 use tidegate_config::object::{ObjectName, Uid};
 use tidegate_config::project::PublicAddress;
 
-use super::FIELD_MANAGER;
 use super::send::Prepared;
 
 /// A merge patch on the subresource `status`, which replaces the list of addresses and leaves all other fields
-/// unchanged. The API server refuses it for an object with another uid.
-pub(super) fn patch(ingress: &ObjectName, uid: Option<Uid>, addresses: &[PublicAddress]) -> Prepared {
+/// unchanged. The API server refuses it for an object with another uid. `manager` is the field
+/// manager.
+pub(super) fn patch(ingress: &ObjectName, uid: Option<Uid>, addresses: &[PublicAddress], manager: &str) -> Prepared {
     let collection = format!("/apis/networking.k8s.io/v1/namespaces/{}/ingresses", ingress.namespace);
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let params = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
     Request::new(collection).patch_subresource("status", &ingress.name, &params, &Patch::Merge(body(uid, addresses)))
 }
 

@@ -3,6 +3,7 @@
 //! its own pace. Nothing here can block the loop.
 
 mod conditions;
+mod contest;
 mod election;
 mod event;
 mod events;
@@ -43,7 +44,7 @@ use crate::report_queue::Reports;
 use crate::view::{Readiness, View};
 pub use election::ElectionTiming;
 
-/// The field manager of our writes.
+/// The field manager of our writes, except those of status ([`contest::status_manager`]).
 const FIELD_MANAGER: &str = "tidegate";
 /// The number of concurrent writers of status. There is one for Events.
 const WRITERS: usize = 4;
@@ -136,6 +137,8 @@ pub struct Reporter {
     view: View,
     client: kube::Client,
     lease: ObjectName,
+    /// The field manager of our writes of status.
+    manager: String,
     identity: String,
     timing: ElectionTiming,
     metrics: ReportMetrics,
@@ -169,12 +172,14 @@ impl Reporter {
         registry: &Registry,
     ) -> Result<Self, prometheus::Error> {
         let (timing, metrics) = (ElectionTiming::default(), ReportMetrics::register(registry)?);
+        let manager = contest::status_manager(&lease);
         let ([unwritten, unwritten_events, unwritten_infrastructure], retry_after) =
             <([LogFirstFailure; 3], RetryAfterGate)>::default();
         Ok(Self {
             view,
             client,
             lease,
+            manager,
             identity,
             timing,
             metrics,
@@ -248,14 +253,14 @@ impl Reporter {
                 item.succeeded();
             }
         }
-        let Reports { statuses, events, gateways, .. } = &self.view.reports;
-        tokio::join!(leave(statuses), leave(events), leave(gateways));
+        let Reports { statuses, events, gateways, contested, .. } = &self.view.reports;
+        tokio::join!(leave(statuses), leave(events), leave(gateways), leave(contested));
     }
 
     /// Runs all writers while the queues exist.
     async fn write(&self, lead: &Leadership) {
         let statuses = join_all((0..WRITERS).map(|_| self.write_statuses(lead)));
-        tokio::join!(statuses, self.write_events(lead), self.make(lead));
+        tokio::join!(statuses, self.write_events(lead), self.make(lead), self.identify_writers(lead));
     }
 
     /// One writer of statuses.
@@ -275,7 +280,8 @@ impl Reporter {
         };
         let (written, pause) = match desired {
             Desired::Addresses { uid, addresses } => {
-                let written = self.send::<IgnoredAny>(lead, ingress::patch(&item.name, uid, &addresses)).await;
+                let written =
+                    self.send::<IgnoredAny>(lead, ingress::patch(&item.name, uid, &addresses, &self.manager)).await;
                 (written.map(|IgnoredAny| ()), PAUSE)
             }
             Desired::Status { controller, generation, status, only_in_place_of_ours } => {
@@ -327,7 +333,7 @@ impl Reporter {
             }
             let now = Timestamp::try_from(clock::wall()).unwrap_or(Timestamp::UNIX_EPOCH);
             let Some(status) = current.merged(object, author, own, now) else { return Ok(()) };
-            let patch = conditions::patch(object, &current.resource_version, status);
+            let patch = conditions::patch(object, &current.resource_version, status, &self.manager);
             match self.send::<IgnoredAny>(lead, patch).await {
                 Ok(IgnoredAny) => return Ok(()),
                 Err(NotWritten::Conflict) => refusal = NotWritten::Conflict,

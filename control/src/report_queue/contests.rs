@@ -20,7 +20,10 @@ const OVER_AFTER: Duration = Duration::from_secs(120);
 #[derive(Debug, Default)]
 pub(crate) struct Contests {
     objects: BTreeMap<ObjectRef, Contest>,
-    told: bool,
+    /// No contest ends before this time.
+    first_end: Option<Instant>,
+    /// Whether anything has changed since [`Contests::take_changed`].
+    changed: bool,
 }
 
 #[derive(Debug)]
@@ -40,27 +43,30 @@ impl Contests {
         contest.times = contest.times.saturating_add(1);
         // The other side waits as long before it answers.
         contest.over_at = now + 2 * delay + OVER_AFTER;
+        let end = self.first_end.map_or(contest.over_at, |end| end.min(contest.over_at));
+        (self.first_end, self.changed) = (Some(end), true);
         delay
     }
 
-    /// The number of objects about which there is a contest.
-    pub(crate) fn count(&mut self, now: Instant) -> usize {
+    /// Returns `true` if a value was overwritten or a contest ended since the last call.
+    pub(crate) fn take_changed(&mut self, now: Instant) -> bool {
         self.forget(now);
-        self.objects.values().filter(|contest| contest.times >= CONTESTED_AFTER).count()
+        std::mem::take(&mut self.changed)
     }
 
-    /// One of these objects, if this is to be told: it is told once until all contests are over. `None` inside says
-    /// that they are.
-    pub(crate) fn news(&mut self, now: Instant) -> Option<Option<&ObjectRef>> {
-        let contested = self.count(now) > 0;
-        if std::mem::replace(&mut self.told, contested) == contested {
-            return None;
-        }
-        Some(self.objects.iter().find(|(_, contest)| contest.times >= CONTESTED_AFTER).map(|(object, _)| object))
+    /// The contested objects, as of the last call of another function.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = &ObjectRef> {
+        self.objects.iter().filter(|(_, contest)| contest.times >= CONTESTED_AFTER).map(|(object, _)| object)
     }
 
     fn forget(&mut self, now: Instant) {
+        if self.first_end.is_none_or(|end| end > now) {
+            return;
+        }
+        let before = self.objects.len();
         self.objects.retain(|_, contest| contest.over_at > now);
+        self.changed |= self.objects.len() < before;
+        self.first_end = self.objects.values().map(|contest| contest.over_at).min();
     }
 }
 
@@ -90,18 +96,21 @@ mod tests {
     }
 
     #[test]
-    fn a_contest_is_told_once_and_ends_with_the_other_writer() {
+    fn a_contest_begins_with_the_third_value_and_ends_without_another_writer() {
         let (mut contests, now) = (Contests::default(), Instant::now());
+        assert!(!contests.take_changed(now));
         for want in [0, 0, 1] {
             contests.overwritten(object("a"), now);
-            assert_eq!(contests.count(now), want);
-            assert_eq!(contests.news(now).is_some(), want > 0);
+            assert_eq!((contests.take_changed(now), contests.objects().count()), (true, want));
         }
-        contests.overwritten(object("b"), now);
-        assert_eq!(contests.news(now), None);
-        let later = now + Duration::from_secs(600);
-        assert_eq!((contests.count(later), contests.news(later)), (0, Some(None)));
-        assert_eq!(contests.news(later), None);
-        assert_eq!(contests.overwritten(object("a"), later), REPAIR_AFTER);
+        let later = now + Duration::from_secs(100);
+        contests.overwritten(object("b"), later);
+        assert_eq!(contests.objects().collect::<Vec<_>>(), [&object("a")]);
+        assert_eq!((contests.take_changed(later), contests.take_changed(later)), (true, false));
+        let ended = now + Duration::from_secs(137);
+        assert_eq!((contests.take_changed(ended), contests.objects().count()), (true, 0));
+        assert!(!contests.take_changed(ended), "the contest about b has not ended");
+        assert!(contests.take_changed(now + Duration::from_secs(600)));
+        assert_eq!(contests.overwritten(object("a"), now + Duration::from_secs(600)), REPAIR_AFTER);
     }
 }

@@ -109,6 +109,29 @@ impl Api {
         kube::Client::new(service, "default")
     }
 
+    /// A client whose writes are refused if the API server does not know a field of them, and are reported: method, path
+    /// and the code of the answer.
+    pub(crate) fn strict_client(&self, writes: UnboundedSender<(String, u16)>) -> kube::Client {
+        let service = self.lite.service();
+        let service = tower::service_fn(move |mut request: Request<Body>| {
+            let write = (request.method() != http::Method::GET)
+                .then(|| format!("{} {}", request.method(), request.uri().path()));
+            if write.is_some() {
+                let between = if request.uri().query().is_some() { '&' } else { '?' };
+                *request.uri_mut() = format!("{}{between}fieldValidation=Strict", request.uri()).parse().unwrap();
+            }
+            let (mut service, writes) = (service.clone(), writes.clone());
+            async move {
+                let answer = service.call(request).await?;
+                if let Some(write) = write {
+                    writes.send((write, answer.status().as_u16())).unwrap_or_default();
+                }
+                Ok::<_, tower::BoxError>(answer)
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+
     /// Sets the answer to requests about Events and statuses.
     pub(crate) fn refuse(&self, refusal: Option<Refusal>) {
         self.refuse.send_replace(refusal);
@@ -239,7 +262,22 @@ impl Edge {
         Self::with(client, Options { publish, ..Options::default() }, terms, identity)
     }
 
-    pub(crate) fn with(client: kube::Client, mut options: Options, terms: ElectionTiming, identity: &str) -> Self {
+    /// A replica that writes both, with a Lease of its own.
+    pub(crate) fn of_lease(api: &Api, publish: Publish, lease: &str) -> Self {
+        let (options, lease) = (Options { publish, ..Options::default() }, ObjectName::new("default", lease));
+        Self::with_lease(api.slow_client(), options, TERMS, (lease, "a"))
+    }
+
+    pub(crate) fn with(client: kube::Client, options: Options, terms: ElectionTiming, identity: &str) -> Self {
+        Self::with_lease(client, options, terms, (ObjectName::new("default", "tidegate"), identity))
+    }
+
+    fn with_lease(
+        client: kube::Client,
+        mut options: Options,
+        terms: ElectionTiming,
+        (lease, identity): (ObjectName, &str),
+    ) -> Self {
         let (registry, stop) = (Registry::new(), CancellationToken::new());
         options.pace.optional_grace = Duration::from_millis(100);
         options.pace.optional_slow_grace = Duration::from_millis(100);
@@ -261,7 +299,6 @@ impl Edge {
         let (publisher, seen) = published::channel();
         let (view, running) = tidegate_control::start(control, (publisher, seen), &registry, stop.clone()).unwrap();
         tokio::spawn(running);
-        let lease = ObjectName::new("default", "tidegate");
         let reporter = Reporter::new(view.clone(), client, lease, identity.to_owned(), &registry).unwrap();
         let reporter = tokio::spawn(reporter.paced(terms).run(stop.clone()));
         Self { view, registry, stop, reporter }

@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod status_updates;
+mod contests;
 mod edge;
 mod events;
 mod changed_findings;
