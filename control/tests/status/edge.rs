@@ -109,8 +109,8 @@ impl Api {
         kube::Client::new(service, "default")
     }
 
-    /// A client whose writes are refused if the API server does not know a field of them, and are reported: method, path
-    /// and the code of the answer.
+    /// A client whose writes are refused if the API server does not know a field of them, and are reported:
+    /// method, path and the code of the answer.
     pub(crate) fn strict_client(&self, writes: UnboundedSender<(String, u16)>) -> kube::Client {
         let service = self.lite.service();
         let service = tower::service_fn(move |mut request: Request<Body>| {

@@ -15,7 +15,7 @@ const EDGE_SLICE: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpoints
 const SETS: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/shop/listenersets";
 
 /// An API server with the kinds of the Gateway API, a class, and an edge of one pod.
-async fn api() -> Api {
+pub(crate) async fn api() -> Api {
     let api = Api::new().await;
     for text in tidegate_lite::GATEWAY_API {
         let options = serde_saphyr::Options::default();
@@ -35,7 +35,7 @@ async fn api() -> Api {
     api
 }
 
-fn of(kind: &str, mut object: Value) -> Value {
+pub(crate) fn of(kind: &str, mut object: Value) -> Value {
     (object["apiVersion"], object["kind"]) = (json!("gateway.networking.k8s.io/v1"), json!(kind));
     object
 }
@@ -44,7 +44,7 @@ fn endpoint(address: &str) -> Value {
     json!({"addresses": [address], "conditions": {"ready": true}, "nodeName": "n1"})
 }
 
-fn listeners(ports: &[u16]) -> Value {
+pub(crate) fn listeners(ports: &[u16]) -> Value {
     let listener = |port: &u16| json!({"name": format!("p{port}"), "port": port, "protocol": "HTTP"});
     ports.iter().map(listener).collect()
 }
@@ -61,7 +61,7 @@ fn edge(api: &Api, services: GatewayServices, identity: &str) -> Edge {
     Edge::with(api.slow_client(), Options { sources, ..Options::default() }, TERMS, identity)
 }
 
-fn to_pods() -> GatewayServices {
+pub(crate) fn to_pods() -> GatewayServices {
     let edge = ObjectName::new("default", "edge");
     GatewayServices::ToPods(ToPods { kind: ServiceType::LoadBalancer, edge, ports: (20000, 20009) })
 }

@@ -10,6 +10,7 @@ mod events;
 mod changed_findings;
 mod gateways;
 mod idle;
+mod written;
 
 use std::time::Duration;
 
