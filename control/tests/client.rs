@@ -11,6 +11,11 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 const TOKEN: &str = "a-token-that-must-not-be-seen";
 
 fn kubeconfig(more: &str) -> tempfile::NamedTempFile {
+    kubeconfig_of(more, "")
+}
+
+/// A kubeconfig with more fields of the clusters and of the user.
+fn kubeconfig_of(more: &str, of_user: &str) -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     write!(
         file,
@@ -24,7 +29,7 @@ contexts:
 - {{name: one, context: {{cluster: one, user: me, namespace: shop}}}}
 - {{name: two, context: {{cluster: two, user: me}}}}
 users:
-- {{name: me, user: {{token: {TOKEN}}}}}
+- {{name: me, user: {{token: {TOKEN}{of_user}}}}}
 "
     )
     .unwrap();
@@ -34,7 +39,11 @@ users:
 /// Compares the outcome for a kubeconfig and a context: the server's address, or a part of the error.
 #[track_caller]
 fn check(more: &str, context: Option<&str>, expected: Result<&str, &str>) {
-    let file = kubeconfig(more);
+    check_file(&kubeconfig(more), context, expected);
+}
+
+#[track_caller]
+fn check_file(file: &tempfile::NamedTempFile, context: Option<&str>, expected: Result<&str, &str>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let outcome = runtime.block_on(async {
         let access = Access::kubeconfig(&Following::new().unwrap(), file.path(), context)?;
@@ -76,6 +85,21 @@ fn proxy_variables_of_the_environment_are_ignored() {
 fn unsupported_kubeconfig_settings_are_errors() {
     check(", proxy-url: 'http://127.0.0.1:3'", None, Err("proxy-url is not supported"));
     check(", certificate-authority: /there/is/no/such/file", None, Err("no/such/file"));
+}
+
+#[test]
+fn an_auth_provider_is_refused_before_it_runs_a_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let ran = folder.path().join("ran");
+    for name in ["gcp", "azure", "openstack"] {
+        let config = format!("cmd-path: /usr/bin/touch, cmd-args: '{}'", ran.display());
+        let provider = format!(", auth-provider: {{name: {name}, config: {{{config}}}}}");
+        let why = format!("auth-provider \"{name}\" is not supported");
+        check_file(&kubeconfig_of("", &provider), None, Err(&why));
+    }
+    assert!(!ran.exists());
+    let provider = ", auth-provider: {name: oidc, config: {id-token: x}}";
+    check_file(&kubeconfig_of("", provider), None, Ok("http://127.0.0.1:1/"));
 }
 
 #[test]

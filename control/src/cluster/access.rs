@@ -14,10 +14,14 @@ use std::sync::Arc;
 use kube::Config;
 use kube::client::ConfigExt as _;
 use kube::config::{InClusterError, KubeconfigError};
+use tidegate_config::finding::printable;
 
 use self::plugin::{Plugin, Run};
 use self::server_files::in_one;
 use crate::followed::{Followed, Following, Reads};
+
+/// The only `auth-provider` that is supported: kube takes its `id-token` and runs nothing.
+const STATIC_PROVIDER: &str = "oidc";
 
 /// The reason why there is no client. The messages contain no credentials.
 #[derive(Debug)]
@@ -30,6 +34,9 @@ pub enum ConnectError {
     File(String),
     /// The kubeconfig has a proxy, which is not supported; ignoring it would be wrong.
     Proxy,
+    /// The user of the kubeconfig has an `auth-provider` of this name, which would run a program without a time limit.
+    /// kubectl and client-go refuse it since 1.26.
+    AuthProvider(String),
     /// The credentials or certificates cannot be used.
     Credentials(Box<kube::Error>),
 }
@@ -41,6 +48,12 @@ impl fmt::Display for ConnectError {
             Self::Kubeconfig(why) => write!(f, "kubeconfig: {why}"),
             Self::File(why) => f.write_str(why),
             Self::Proxy => f.write_str("kubeconfig: proxy-url is not supported"),
+            Self::AuthProvider(name) => write!(
+                f,
+                "kubeconfig: auth-provider {:?} is not supported: name a credential plugin (exec), such as \
+                 gke-gcloud-auth-plugin or kubelogin, in its place",
+                printable(name)
+            ),
             Self::Credentials(why) => write!(f, "credentials for the API server: {why}"),
         }
     }
@@ -205,6 +218,10 @@ impl Access {
 fn usable(config: Config) -> Result<Config, ConnectError> {
     if config.proxy_url.is_some() {
         return Err(ConnectError::Proxy);
+    }
+    if let Some(provider) = config.auth_info.auth_provider.as_ref().filter(|provider| provider.name != STATIC_PROVIDER)
+    {
+        return Err(ConnectError::AuthProvider(provider.name.clone()));
     }
     if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
         return Err(ConnectError::File("the certificate authority holds no certificate in PEM".to_owned()));
