@@ -243,6 +243,68 @@ async fn deleting_a_namespace_deletes_its_objects() {
     assert_eq!(code(namespaces.delete("default", &DeleteParams::default()).await.unwrap_err()), 403);
 }
 
+/// The conditions of a namespace that name something that is left.
+async fn left(namespaces: &Api<Namespace>) -> Vec<String> {
+    let conditions = namespaces.get("team").await.unwrap().status.unwrap().conditions.unwrap_or_default();
+    assert!(conditions.is_empty() || conditions.len() == 5, "{conditions:?}");
+    let holds = conditions.into_iter().filter(|condition| condition.status == "True");
+    holds.map(|condition| format!("{}: {}", condition.type_, condition.message.unwrap_or_default())).collect()
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_deleted_names_what_is_left_in_it() {
+    let (_lite, client) = client();
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "team");
+    namespaces.create(&PostParams::default(), &object(json!({"metadata": {"name": "team"}}))).await.unwrap();
+    for name in ["one", "two"] {
+        let held: ConfigMap = object(json!({"metadata": {"name": name, "finalizers": ["a.b/c"]}}));
+        maps.create(&PostParams::default(), &held).await.unwrap();
+    }
+    assert_eq!(left(&namespaces).await, [""; 0]);
+    namespaces.delete("team", &DeleteParams::default()).await.unwrap();
+    let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    for (name, count) in [("one", 2), ("two", 1)] {
+        let want = [
+            format!(
+                "NamespaceContentRemaining: Some resources are remaining: configmaps. has {count} resource instances"
+            ),
+            format!(
+                "NamespaceFinalizersRemaining: Some content in the namespace has finalizers remaining: a.b/c in {count} resource instances"
+            ),
+        ];
+        assert_eq!(left(&namespaces).await, want);
+        maps.patch(name, &PatchParams::default(), &release).await.unwrap();
+    }
+    assert_eq!(code(namespaces.get("team").await.unwrap_err()), 404);
+}
+
+#[tokio::test]
+async fn only_the_path_finalize_changes_the_finalizers_of_a_namespace() {
+    let (_lite, client) = client();
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let finalize = async |method: &str, finalizers: &[&str]| {
+        let mut namespace = namespaces.get("team").await.unwrap();
+        namespace.spec = object(json!({"finalizers": finalizers}));
+        namespace.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
+        let request = http::Request::builder().method(method).uri("/api/v1/namespaces/team/finalize");
+        let body = serde_json::to_vec(&namespace).unwrap();
+        client.request::<Namespace>(request.header("content-type", "application/json").body(body).unwrap()).await
+    };
+    let of = |namespace: Namespace| namespace.spec.unwrap().finalizers.unwrap_or_default();
+    namespaces.create(&PostParams::default(), &object(json!({"metadata": {"name": "team"}}))).await.unwrap();
+    let patch = Patch::Merge(json!({"spec": {"finalizers": ["a.b/c"]}}));
+    let patched = namespaces.patch("team", &PatchParams::default(), &patch).await.unwrap();
+    assert_eq!(of(patched), ["kubernetes"]);
+    let finalized = finalize("PUT", &["kubernetes", "a.b/c"]).await.unwrap();
+    assert!(!finalized.metadata.labels.unwrap().contains_key("a"), "nothing else changes");
+    assert_eq!(code(finalize("PATCH", &[]).await.unwrap_err()), 405);
+    namespaces.delete("team", &DeleteParams::default()).await.unwrap();
+    assert_eq!(of(namespaces.get("team").await.unwrap()), ["kubernetes", "a.b/c"]);
+    finalize("PUT", &["kubernetes"]).await.unwrap();
+    assert_eq!(code(namespaces.get("team").await.unwrap_err()), 404);
+}
+
 #[tokio::test]
 async fn secrets_and_services_get_defaults() {
     let (_lite, client) = client();

@@ -76,6 +76,8 @@ pub(crate) enum Writes {
 pub(crate) enum Subresource {
     Status,
     Scale,
+    /// The finalizers in the `spec` of a Namespace, which no other path changes.
+    Finalize,
     /// The output of a Pod's containers. It is read and never written through the API.
     Log,
 }
@@ -85,6 +87,7 @@ impl Subresource {
         match self {
             Self::Status => "status",
             Self::Scale => "scale",
+            Self::Finalize => "finalize",
             Self::Log => "log",
         }
     }
@@ -93,6 +96,7 @@ impl Subresource {
     pub(crate) fn verbs(self) -> &'static [&'static str] {
         match self {
             Self::Status | Self::Scale => &["get", "patch", "update"],
+            Self::Finalize => &["update"],
             Self::Log => &["get"],
         }
     }

@@ -106,7 +106,7 @@ pub(super) static ROWS: &[Row] = &[
     Row {
         short: &["ns"],
         scope: Scope::Cluster,
-        subresources: &[Subresource::Status],
+        subresources: &[Subresource::Finalize, Subresource::Status],
         fields: &["status.phase"],
         ..row::<core::v1::Namespace>()
     },

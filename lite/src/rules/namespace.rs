@@ -8,7 +8,7 @@ use crate::causes::Causes;
 pub(super) fn defaults(new: &mut Value, _old: Option<&Value>, _serial: u64) {
     let name = new["metadata"]["name"].clone();
     child(child(new, "metadata"), "labels")["kubernetes.io/metadata.name"] = name;
-    // Only the path `finalize` changes finalizers, and nothing here needs it.
+    // After the creation, only the path `finalize` changes them.
     default(child(new, "spec"), "finalizers", json!(["kubernetes"]));
     let deleted = new["metadata"]["deletionTimestamp"].is_string();
     let status = child(new, "status");

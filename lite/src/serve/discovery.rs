@@ -85,7 +85,7 @@ pub(super) fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Val
 /// The group, version and kind of the response at a subresource's path.
 fn part_kind(kind: &Kind, part: Subresource) -> (&str, &str, &str) {
     match part {
-        Subresource::Status | Subresource::Log => (&kind.group, &kind.version, &kind.kind),
+        Subresource::Status | Subresource::Finalize | Subresource::Log => (&kind.group, &kind.version, &kind.kind),
         Subresource::Scale => ("autoscaling", "v1", "Scale"),
     }
 }

@@ -121,7 +121,7 @@ fn resource(kinds: &Kinds, (group, version): (&str, &str), rest: &[&str]) -> Opt
 }
 
 fn is_part(segment: &str) -> bool {
-    [Subresource::Status, Subresource::Scale].iter().any(|part| part.name() == segment)
+    [Subresource::Status, Subresource::Scale, Subresource::Finalize].iter().any(|part| part.name() == segment)
 }
 
 /// A namespaced object has a namespace in its path, any other has none.

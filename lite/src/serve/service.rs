@@ -257,6 +257,9 @@ async fn object(lite: &Lite, target: Target, mut query: Query, parts: &Parts) ->
     if target.subresource == Some(Subresource::Log) {
         return logs::read(lite, &target, parts.uri.query().unwrap_or_default()).await;
     }
+    if target.subresource == Some(Subresource::Finalize) {
+        return Err(Failure::method_not_allowed());
+    }
     let form = Form::accepted(&parts.headers)?;
     if query.watch && target.subresource.is_none() {
         watch_one(&target, &mut query)?;
@@ -278,7 +281,9 @@ fn object_changed(
     let form = Form::accepted(&parts.headers)?;
     match parts.method {
         Method::PUT => writes::replace(lite, target, query, form, object_of(sent(target), &parts.headers, body)?),
-        Method::PATCH => writes::patch(lite, target, query, form, (media_type(&parts.headers), body)),
+        Method::PATCH if target.subresource != Some(Subresource::Finalize) => {
+            writes::patch(lite, target, query, form, (media_type(&parts.headers), body))
+        }
         Method::DELETE if target.subresource.is_none() => {
             writes::delete(lite, target, query, &options(&parts.headers, body)?)
         }

@@ -58,6 +58,18 @@ pub(crate) fn delete(
     options: &WriteOptions,
     preconditions: &Preconditions,
 ) -> Result<Deleted, Failure> {
+    let deleted = delete_one(state, target, options, preconditions)?;
+    namespace::tell_what_is_left(state, &target.key.namespace, &options.moment);
+    Ok(deleted)
+}
+
+/// The same without a word about what is left in its namespace, which the caller has after the last of many.
+pub(super) fn delete_one(
+    state: &mut State,
+    target: &Target,
+    options: &WriteOptions,
+    preconditions: &Preconditions,
+) -> Result<Deleted, Failure> {
     let kind = target.description();
     let object =
         state.get(&target.kind, &target.key).cloned().ok_or_else(|| Failure::not_found(kind, &target.key.name))?;
@@ -158,8 +170,11 @@ pub(crate) fn delete_matching(
         let target = Target { kind: kind.clone(), key: key.clone(), subresource: None };
         // Dependents of another one have gone with it.
         if state.get(kind, key).is_some() {
-            delete(state, &target, options, &preconditions)?;
+            delete_one(state, &target, options, &preconditions)?;
         }
+    }
+    if let Some(namespace) = &part.namespace {
+        namespace::tell_what_is_left(state, namespace, &options.moment);
     }
     Ok(found.into_iter().map(|(_, object)| object).collect())
 }

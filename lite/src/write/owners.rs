@@ -63,7 +63,7 @@ fn without_empty(mut event: Value) -> Value {
 pub(super) fn reset(target: &Target) -> Fields {
     match target.subresource {
         None if target.description().has(Subresource::Status) => Fields::named(&[&["status"]]),
-        None | Some(Subresource::Scale | Subresource::Log) => Fields::default(),
+        None | Some(Subresource::Scale | Subresource::Log | Subresource::Finalize) => Fields::default(),
         Some(Subresource::Status) => Fields::named(&[&["spec"], &["metadata"]]),
     }
 }

@@ -58,7 +58,11 @@ pub(crate) fn edit(state: &State, target: &Target, edit: &Edit, options: &WriteO
     let entries = new["metadata"]["managedFields"].take();
     new = match target.subresource {
         Some(Subresource::Status) => with_part(old.value().clone(), "status", &new),
+        Some(Subresource::Finalize) => with_part(old.value().clone(), "spec", &new),
         Some(Subresource::Scale | Subresource::Log) => new,
+        None if kind.has(Subresource::Finalize) => {
+            with_part(with_part(new, "status", old.value()), "spec", old.value())
+        }
         None if kind.has(Subresource::Status) => with_part(new, "status", old.value()),
         None => new,
     };
@@ -132,6 +136,7 @@ pub(super) fn store(state: &mut State, target: &Target, new: Value, moment: &Mom
     if namespace::is_kind(target.description()) {
         let object = state.put(&target.kind, target.key.clone(), new, at);
         namespace::close_if_empty(state, &target.key.name, at);
+        namespace::tell_what_is_left(state, &target.key.name, moment);
         return object;
     }
     let ends = new["metadata"]["deletionTimestamp"].is_string() && !is_held(&new);
@@ -141,6 +146,7 @@ pub(super) fn store(state: &mut State, target: &Target, new: Value, moment: &Mom
         return object;
     }
     let last = garbage::remove(state, &target.kind, &target.key, moment);
+    namespace::tell_what_is_left(state, &target.key.namespace, moment);
     // The answer is the object as the request leaves it, whereas watches get its last stored state.
     let last = last.map_or(0, |last| last.version());
     target.kind.shown(&Arc::new(Object::new(new, last)))
