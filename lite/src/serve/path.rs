@@ -7,9 +7,9 @@ use percent_encoding::percent_decode_str;
 /// The number of times that a path is decoded for the check: servers behind this one may decode it again.
 const DECODINGS_MAX: usize = 3;
 
-/// The decoded path, which two servers cannot read in two ways. `None` if it is not UTF-8, or has a segment `.` or `..`
-/// (RFC 3986 section 5.2.4 removes them), a backslash, which some servers take for a slash, or a control character, no
-/// matter how often these are encoded.
+/// The decoded path, which two servers cannot read in two ways. `None` if it is not UTF-8, or has a segment `.` or
+/// `..`, with parameters or without (RFC 3986 section 5.2.4 removes them), a backslash, which some servers take for
+/// a slash, or a control character, no matter how often these are encoded.
 pub(super) fn decoded(raw: &str) -> Option<Cow<'_, str>> {
     let decoded = percent_decode_str(raw).decode_utf8().ok()?;
     let mut read = Cow::Borrowed(&*decoded);
@@ -28,7 +28,9 @@ pub(super) fn decoded(raw: &str) -> Option<Cow<'_, str>> {
 }
 
 fn is_plain(path: &str) -> bool {
-    !path.contains(|it: char| it == '\\' || it.is_control()) && path.split('/').all(|it| !matches!(it, "." | ".."))
+    // Some servers take what follows a semicolon in a segment for parameters, as `..;x`.
+    let is_name = |segment: &str| !matches!(segment.split(';').next(), Some("." | ".."));
+    !path.contains(|it: char| it == '\\' || it.is_control()) && path.split('/').all(is_name)
 }
 
 #[cfg(test)]
@@ -52,7 +54,21 @@ mod tests {
 
     #[test]
     fn no_spelling_of_a_dot_segment_is_read() {
-        for dots in ["..", ".", "%2e%2e", "%2E%2e", ".%2e", "%2e.", "%2e", "%252e%252e", "%25252e.", "%2525252e%2e"] {
+        for dots in [
+            "..",
+            ".",
+            "%2e%2e",
+            "%2E%2e",
+            ".%2e",
+            "%2e.",
+            "%2e",
+            "%252e%252e",
+            "%25252e.",
+            "%2525252e%2e",
+            "..;",
+            "..;x=1",
+            "%2e.%3b",
+        ] {
             check(&format!("/api/v1/{dots}/x"), None);
             check(&format!("/api/v1/{dots}"), None);
             check(&format!("/api/v1/y%2f{dots}%2Fx"), None);
