@@ -136,8 +136,8 @@ fn is_request_line(line: &[u8]) -> bool {
     // Every byte of a word is read, also after a bad one, so that the compiler can vectorise the loop.
     let is_odd = |byte: u8| (byte <= b' ') | (byte == 0x7f);
     let is_word = |word: &[u8]| !word.is_empty() && !word.iter().fold(false, |any, byte| any | is_odd(*byte));
-    let has_fragment = target.iter().fold(false, |any, byte| any | (*byte == b'#'));
-    is_word(&line[..first]) && is_word(target) && !has_fragment && is_word(&line[last + 1..])
+    let is_target = !target.is_empty() && !target.iter().fold(false, |any, byte| any | is_odd(*byte) | (*byte == b'#'));
+    is_word(&line[..first]) && is_target && is_word(&line[last + 1..])
 }
 
 /// Records a header line about the framing of the body.

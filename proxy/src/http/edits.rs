@@ -7,7 +7,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 
-use super::names::{is_other_spelling, same_name};
+use super::names::{is_odd, is_other_spelling, same_name};
 
 /// The capacity that a list keeps from one head to the next: a number of edits, and of bytes of their values. Larger
 /// capacity is freed.
@@ -209,6 +209,20 @@ impl Edits {
     pub(crate) fn removes(&self, name: &[u8]) -> bool {
         let is = |own: &HeaderName| same_name(own.as_str().as_bytes(), name);
         self.removing.0.has(name.len()) && self.iter().any(|edit| edit.removes() && is(edit.name()))
+    }
+
+    /// Returns `true` if a header is there after the edits, whether it was before or not: the last edit of it adds it.
+    pub(crate) fn leaves(&self, name: &HeaderName) -> bool {
+        let last = self.iter().rev().find(|edit| edit.name() == name);
+        last.is_some_and(|edit| !matches!(edit, Edit::Remove(_)))
+    }
+
+    /// Returns `true` if a name of the list has a character besides letters, digits and hyphens.
+    pub(crate) fn has_odd_names(&self) -> bool {
+        self.list.iter().any(|listed| match &listed.name {
+            Name::Own(_) => false,
+            Name::Other(name) => is_odd(name.as_str().as_bytes()),
+        })
     }
 
     /// Returns `true` if a name is another spelling of one in the list ([`is_other_spelling`]).

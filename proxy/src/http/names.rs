@@ -76,6 +76,13 @@ pub(crate) fn is_other_spelling(name: &[u8], decided: &[u8]) -> bool {
     name.len() == decided.len() && reads_alike(name, decided) && !same_letters(name, decided)
 }
 
+/// Returns `true` if a name has a character besides letters, digits and hyphens. Of two spellings that differ, one has.
+#[inline]
+pub(crate) fn is_odd(name: &[u8]) -> bool {
+    // Every byte is read, so that the compiler can vectorise the loop.
+    name.iter().fold(false, |any, byte| any | !(byte.is_ascii_alphanumeric() | (*byte == b'-')))
+}
+
 /// Returns `true` if the first bytes of a name are a spelling of a prefix, of this one or another.
 pub(crate) fn begins_like(name: &[u8], prefix: &[u8]) -> bool {
     name.get(..prefix.len()).is_some_and(|start| reads_alike(start, prefix))
@@ -123,6 +130,7 @@ mod tests {
         };
         for other in ["x_user_id", "X_User-Id", "x-user_id", "x.user.id", "X-USER.ID", "x~user|id", "x!user^id"] {
             check(other, true);
+            assert!(is_odd(other.as_bytes()) && !is_odd(b"X-User-Id-0"), "{other}");
         }
         for name in ["x-user-id", "X-User-ID", "xuserid", "x-user-i", "x_user_idd", "x-user-ia", "x-userxid", ""] {
             check(name, false);

@@ -15,7 +15,8 @@ use crate::http::cdn_loop::LoopToken;
 use crate::http::edits::Edits;
 use crate::http::names::{
     CDN_LOOP, EARLY_DATA, FORWARDED_AS, HeaderNames, X_CORRELATION_ID, X_FORWARDED_FOR, X_FORWARDED_HOST,
-    X_FORWARDED_PORT, X_FORWARDED_PROTO, X_REAL_IP, X_REQUEST_ID, X_REQUEST_START, begins_like, is_other_spelling,
+    X_FORWARDED_PORT, X_FORWARDED_PROTO, X_REAL_IP, X_REQUEST_ID, X_REQUEST_START, begins_like, is_odd,
+    is_other_spelling,
 };
 use crate::request::client_port::{believed_port, client_port, default_port};
 use crate::request::path_rewrite;
@@ -121,11 +122,17 @@ pub(crate) fn request<H: Head + HeaderNames>(head: &H, input: &RewriteInput<'_>,
 /// about the client that the edge does not make itself.
 fn remove_misleading<H: HeaderNames>(head: &H, input: &RewriteInput<'_>, edits: &mut Edits) {
     let mut found = Vec::new();
+    let trusted = input.request.client.trusted;
+    // Almost no names are odd, neither the client's nor those that are decided upon, and only such ones have another
+    // spelling.
+    let decides_by_odd = edits.has_odd_names() || read_for(input.route).any(|read| is_odd(read.as_bytes()));
     head.each_name(&mut |name| {
         let is_claim = || begins_like(name, FORWARDED_AS) || name.len() == SCHEME.len() && begins_like(name, SCHEME);
-        let misleads = edits.has_other_spelling(name)
-            || read_by(input.route).any(|read| is_other_spelling(name, read.as_bytes()))
-            || !input.request.client.trusted && is_claim() && !edits.removes(name);
+        let is_spelling = || {
+            edits.has_other_spelling(name) || read_by(input.route).any(|read| is_other_spelling(name, read.as_bytes()))
+        };
+        let misleads =
+            (decides_by_odd || is_odd(name)) && is_spelling() || !trusted && is_claim() && !edits.removes(name);
         if misleads {
             found.extend(HeaderName::from_bytes(name));
         }
@@ -133,9 +140,14 @@ fn remove_misleading<H: HeaderNames>(head: &H, input: &RewriteInput<'_>, edits: 
     found.into_iter().for_each(|name| edits.remove_first(name));
 }
 
-/// The names of the headers of a request by which the edge decides for a route: where the body ends, whether the route
-/// matches, the session, and whether a service allows the request.
+/// The names of the headers of a request by which the edge decides for a route: where the body ends, and
+/// [others](read_for).
 fn read_by(route: &Route) -> impl Iterator<Item = &str> {
+    FRAMING.into_iter().chain(read_for(route))
+}
+
+/// Those that decide whether the route matches, the session, and whether a service allows the request.
+fn read_for(route: &Route) -> impl Iterator<Item = &str> {
     let session = route.settings.session.as_ref().and_then(|session| match &session.carrier {
         SessionCarrier::Header(name) => Some(name.as_str()),
         SessionCarrier::Cookie(_) => None,
@@ -144,7 +156,7 @@ fn read_by(route: &Route) -> impl Iterator<Item = &str> {
     let services = services.chain(route.action.shares().iter().filter_map(|share| share.external_auth.as_ref()));
     let shown = services.flat_map(|service| service.protocol.request_headers()).map(HeaderName::as_str);
     let matched = route.conditions.headers.iter().map(|header| &*header.name);
-    FRAMING.into_iter().chain(matched).chain(session).chain(shown)
+    matched.chain(session).chain(shown)
 }
 
 /// Adds the headers about the client and its request.

@@ -81,7 +81,7 @@ pub(super) fn response(
     if matches!(options.body.framing, Framing::Chunked | Framing::UntilClose) {
         line(b"Transfer-Encoding", b"chunked", out);
     }
-    if !dated && !edits.lasting().any(|(name, _)| *name == DATE) {
+    if !dated && !edits.leaves(&DATE) {
         line(b"Date", options.date.as_bytes(), out);
     }
     if options.closes {
