@@ -102,6 +102,8 @@ fn find(folder: &Path, depth: usize, files: &mut Vec<PathBuf>, reading: &mut Rea
         } else if path.is_dir() && !path.is_symlink() {
             if depth < DEPTH_MAX {
                 find(&path, depth + 1, files, reading);
+            } else {
+                reading.complain(&path, None, format!("is skipped: it is more than {DEPTH_MAX} folders deep"));
             }
         } else if manifest && files.len() == FILES_MAX {
             return reading.complain(&path, None, format!("is skipped: there are more than {FILES_MAX} files"));
@@ -219,6 +221,25 @@ mod tests {
             fs::write(path, text).unwrap();
         }
         folder
+    }
+
+    #[test]
+    fn a_folder_is_read_up_to_its_limits() {
+        let name = |number: usize| format!("{number:04}.yaml");
+        let files: Vec<(String, String)> =
+            (0..FILES_MAX + 2).map(|number| (name(number), manifest("ConfigMap", &format!("m{number}"), ""))).collect();
+        let files: Vec<(&str, String)> = files.iter().map(|(name, text)| (name.as_str(), text.clone())).collect();
+        let reading = read(folder(&files).path());
+        let why: Vec<&str> = reading.complaints.iter().map(|complaint| complaint.why.as_str()).collect();
+        assert_eq!((reading.objects.len(), why), (FILES_MAX, vec!["is skipped: there are more than 1000 files"]));
+
+        let deep = |depth: usize| format!("{}a.yaml", "d/".repeat(depth));
+        let [last, beyond] = [DEPTH_MAX, DEPTH_MAX + 1].map(deep);
+        let files =
+            [(last.as_str(), manifest("ConfigMap", "last", "")), (&*beyond, manifest("ConfigMap", "beyond", ""))];
+        let reading = read(folder(&files).path());
+        let why: Vec<&str> = reading.complaints.iter().map(|complaint| complaint.why.as_str()).collect();
+        assert_eq!((reading.objects.len(), why), (1, vec!["is skipped: it is more than 8 folders deep"]));
     }
 
     #[track_caller]
