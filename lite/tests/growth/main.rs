@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use tidegate_lite::Lite;
 
-use self::work::{Call, LONG, SHORT, excess, spent};
+use self::work::{Call, FACTOR, LONG, excess, spent};
 
 #[tokio::test]
 #[ignore = "it measures time, which other work on the machine distorts; .ci/full runs it alone"]
 async fn lists_take_linear_work() {
-    assert!(excess(pairs).await.is_some(), "the measure sees a comparison of all pairs");
+    assert!(excess(LONG, pairs).await.is_some(), "the measure sees a comparison of all pairs");
     let mut faults = Vec::new();
     for case in cases::all().into_iter().chain(custom::all()) {
         let run = async |length: usize| {
@@ -34,7 +34,7 @@ async fn lists_take_linear_work() {
             assert_eq!(code, case.code, "{}: {}", case.name, text(&body));
             took
         };
-        faults.extend(excess(run).await.map(|times| (case.name.to_owned(), times)));
+        faults.extend(excess(LONG, run).await.map(|times| (case.name.to_owned(), LONG, times)));
     }
     let service = Lite::new().service();
     let lists = schemas::all(&service).await;
@@ -47,9 +47,10 @@ async fn lists_take_linear_work() {
             call.send(&service).await;
             spent() - before
         };
-        faults.extend(excess(run).await.map(|times| (list.name.clone(), times)));
+        let long = list.longest();
+        faults.extend(excess(long, run).await.map(|times| (list.name.clone(), long, times)));
     }
-    assert!(faults.is_empty(), "the work for {SHORT} and for {LONG} elements: {faults:#?}");
+    assert!(faults.is_empty(), "lists, their lengths, and the work for a {FACTOR}th of it and for all: {faults:#?}");
 }
 
 fn text(body: &[u8]) -> String {

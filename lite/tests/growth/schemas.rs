@@ -104,7 +104,17 @@ impl Search<'_> {
     }
 }
 
+/// The size of the largest body of a measured request, in bytes; the server takes 3 MiB.
+const BODY_BYTES_MAX: usize = 5 << 19;
+
 impl ListOfKind {
+    /// The greatest number of elements that fits into a request; in short lists the work of pairs would be
+    /// little beside that of reading them.
+    pub(crate) fn longest(&self) -> usize {
+        let of_one = self.object(1_000).to_string().len() / 1_000 + 3;
+        (BODY_BYTES_MAX / of_one).min(32_000)
+    }
+
     /// An object whose list has so many elements, all different.
     pub(crate) fn object(&self, length: usize) -> Value {
         let list = (0..length).map(|nth| self.value(&self.element, nth, 0)).collect();

@@ -11,12 +11,13 @@ use serde_json::Value;
 use tidegate_lite::LiteService;
 use tower::ServiceExt as _;
 
-/// The elements of the shorter list, and of the longer one.
-pub(crate) const SHORT: usize = 1_000;
-pub(crate) const LONG: usize = 4 * SHORT;
-/// A list four times as long may take this much more work: far more than four times, and far less than the sixteen of
-/// work that grows with the pairs of elements.
-const GROWTH_MAX: f64 = 7.0;
+/// The longer of two lists has this many times the elements of the shorter one. Work in proportion to them then takes
+/// eight times as much, or up to twice that if large texts leave the caches of the processor and the pages that the
+/// allocator keeps, and work that grows with the pairs of elements takes 64 times as much: far from the limit, both.
+pub(crate) const FACTOR: usize = 8;
+const GROWTH_MAX: f64 = 24.0;
+/// The elements of the longer list, where nothing else is said.
+pub(crate) const LONG: usize = 4_000;
 /// The number of measurements, of which the best counts: a busy machine can only make one worse.
 const TRIES: usize = 6;
 
@@ -56,16 +57,16 @@ pub(crate) fn spent() -> Duration {
     Duration::from_nanos(nanos.sum())
 }
 
-/// Runs the work for lists of both lengths, and returns both times if the longer took too much more. `run` does the
-/// work for a number of elements and returns the time it took.
-pub(crate) async fn excess(run: impl AsyncFn(usize) -> Duration) -> Option<(Duration, Duration)> {
-    let (mut short, mut long) = (Duration::MAX, Duration::MAX);
+/// Runs the work for a list of `long` elements and for a shorter one, and returns both times if the longer took too
+/// much more. `run` does the work for a number of elements and returns the time it took.
+pub(crate) async fn excess(long: usize, run: impl AsyncFn(usize) -> Duration) -> Option<(Duration, Duration)> {
+    let (mut least, mut most) = (Duration::MAX, Duration::MAX);
     for _ in 0..TRIES {
-        short = short.min(run(SHORT).await);
-        long = long.min(run(LONG).await);
-        if long < short.mul_f64(GROWTH_MAX) {
+        least = least.min(run(long / FACTOR).await);
+        most = most.min(run(long).await);
+        if most < least.mul_f64(GROWTH_MAX) {
             return None;
         }
     }
-    Some((short, long))
+    Some((least, most))
 }
