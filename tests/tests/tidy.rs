@@ -343,6 +343,33 @@ fn metrics_are_documented() {
     assert_eq!(in_docs.difference(&in_code).collect::<Vec<_>>(), Vec::<&String>::new(), "in docs/metrics.md only");
 }
 
+/// The metrics that no test names: no input makes a traffic thread fail.
+const UNTESTED_METRICS: [&str; 1] = ["tidegate_traffic_thread_restarts_total"];
+
+/// A metric that is never counted, or under another name, is of no use on the day that an operator looks at it.
+#[test]
+fn every_documented_metric_is_named_by_a_test() {
+    let is_test = |name: &str| name.contains("/tests/") || name.ends_with("tests.rs") || name.starts_with("tests/");
+    let mut tests = String::new();
+    for (name, text) in sources().iter().filter(|(name, _)| !name.ends_with("tidy.rs")) {
+        tests += if is_test(name) { text } else { text.split_once("#[cfg(test)]").map_or("", |(_, tests)| tests) };
+    }
+    let is_named = |word: &str| {
+        tests.match_indices(word).any(|(at, _)| {
+            let rest = tests.get(at + word.len()..).unwrap_or_default();
+            // A histogram is named by one of its series.
+            let rest = ["_count", "_sum", "_bucket"].iter().find_map(|end| rest.strip_prefix(end)).unwrap_or(rest);
+            !rest.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+        })
+    };
+    let page = read("docs/metrics.md");
+    let documented = page.split('`').filter(|word| word.starts_with("tidegate_") || word.starts_with("workqueue_"));
+    let plain = |word: &&str| word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+    let own_crate = |word: &&str| CRATES.iter().any(|name| **word == format!("tidegate_{name}"));
+    let unnamed: BTreeSet<&str> = documented.filter(plain).filter(|word| !own_crate(word) && !is_named(word)).collect();
+    assert_eq!(unnamed, BTreeSet::from(UNTESTED_METRICS));
+}
+
 /// The anchor of a heading: lower case, without punctuation, hyphens for spaces.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase();

@@ -23,8 +23,20 @@ pub(super) struct Bed {
     pub(super) published: Published,
     history: History,
     outputs: LoopOutputs,
+    registry: Registry,
     metrics: ControlMetrics,
     api_server: ApiServer,
+}
+
+/// The sum of a metric's series, 0 without any; of a histogram, the number of observations.
+fn metric(registry: &Registry, name: &str) -> f64 {
+    let families = registry.gather();
+    let of_name = families.iter().filter(|family| family.name() == name);
+    let values = of_name.flat_map(|family| family.get_metric()).map(|series| {
+        let observed = u32::try_from(series.get_histogram().get_sample_count()).unwrap();
+        series.get_counter().get_value() + series.get_gauge().get_value() + f64::from(observed)
+    });
+    values.sum()
 }
 
 impl Bed {
@@ -38,13 +50,15 @@ impl Bed {
             relist: mpsc::unbounded_channel().0,
             reports: Reports::new(std::array::from_fn(|_| Meter::default())),
         };
+        let registry = Registry::new();
         Self {
             reconciler: Reconciler::new(Options::default(), collections),
             publisher,
             published,
             history: History::default(),
             outputs,
-            metrics: ControlMetrics::register(&Registry::new()).unwrap(),
+            metrics: ControlMetrics::register(&registry).unwrap(),
+            registry,
             api_server: ApiServer::default(),
         }
     }
@@ -215,6 +229,60 @@ fn findings_are_counted_until_their_cause_is_gone() {
     let object = ObjectRef::new(Kind::Service, ObjectName::new("shop", "web"));
     check(vec![Event::Deleted { object, resource_version: "2".into(), received: clock::now() }], 1);
     check(of_web(), 0);
+}
+
+#[test]
+fn the_metrics_of_the_loop_follow_its_steps() {
+    let mut bed = Bed::new(Kind::ALL.map(|kind| Collection { kind, namespace: None }));
+    let registry = bed.registry.clone();
+    let check = |when: &str, name: &str, want: f64| {
+        let got = metric(&registry, name);
+        assert!((got - want).abs() < 0.1, "{when}: {name} is {got}, not {want}");
+    };
+    let mut running = bed.running();
+    let mut events = of_web();
+    let (mut count, last) = (events.len() as u32, events.pop().unwrap());
+    events.into_iter().for_each(|event| running.observe(event));
+    running.step(clock::now());
+    running.report();
+    check("one list is missing", "tidegate_ready", 0.0);
+    check("one list is missing", "tidegate_publish_duration_seconds", 0.0);
+    running.observe(last);
+    running.step(clock::now());
+    running.report();
+    running.count_findings();
+    for (name, want) in [
+        ("tidegate_ready", 1.0),
+        ("tidegate_degraded", 0.0),
+        ("tidegate_findings", 0.0),
+        ("tidegate_snapshot_generation", 1.0),
+        ("tidegate_publish_duration_seconds", 1.0),
+        ("tidegate_change_duration_seconds", 0.0),
+        ("tidegate_control_events_total", f64::from(count)),
+        ("tidegate_applied_resource_version", Kind::ALL.len() as f64),
+    ] {
+        check("all is listed", name, want);
+    }
+    let before = metric(&registry, "tidegate_control_units_compiled_total");
+    let collection = Collection { kind: Kind::Secret, namespace: None };
+    let object = ObjectRef::new(Kind::Service, ObjectName::new("shop", "web"));
+    running.observe(Event::Failing { collection, why: "refused".to_owned(), denied: false });
+    running.observe(Event::Deleted { object, resource_version: "2".into(), received: clock::now() });
+    count += 2;
+    running.step(clock::now());
+    running.report();
+    running.count_findings();
+    for (name, want) in [
+        ("tidegate_ready", 1.0),
+        ("tidegate_degraded", 1.0),
+        ("tidegate_findings", 1.0),
+        ("tidegate_publish_duration_seconds", 2.0),
+        ("tidegate_change_duration_seconds", 1.0),
+        ("tidegate_control_events_total", f64::from(count)),
+    ] {
+        check("the Service is deleted", name, want);
+    }
+    assert!(metric(&registry, "tidegate_control_units_compiled_total") > before);
 }
 
 #[tokio::test]

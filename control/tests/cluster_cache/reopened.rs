@@ -82,6 +82,28 @@ fn a_watch_does_not_resume_over_objects_that_cannot_be_read() {
     check(options(folder.path()), "all", Some((None, 1)));
 }
 
+#[test]
+fn a_damaged_cache_is_set_aside_and_counted() {
+    for part in [0, 1, 2] {
+        let folder = folder();
+        written(&folder);
+        let file = folder.path().join("cluster-cache/objects.redb");
+        let length = file.metadata().unwrap().len() * part / 3;
+        std::fs::File::options().write(true).open(&file).unwrap().set_len(length).unwrap();
+        let registry = Registry::new();
+        let metrics = CacheMetrics::register(&registry).unwrap();
+        let kept = StoredCollection { collection: SECRET, selection: "all".to_owned(), listed: true, whole: false };
+        let removals = UnconfirmedRemovals { share: 0.5, count: 10 };
+        let (cache, restored) = Cache::open(options(folder.path()), (vec![kept], Vec::new()), removals, &metrics);
+        assert!(restored.collections.is_empty(), "{part}");
+        let damages = registry.gather().into_iter().find(|it| it.name() == "tidegate_cache_damaged_total").unwrap();
+        assert!((damages.get_metric()[0].get_counter().get_value() - 1.0).abs() < 0.1, "{part}");
+        assert!(file.with_file_name("objects.redb.unreadable").is_file(), "{part}");
+        list(cache.unwrap());
+        check(options(folder.path()), "all", Some((Some("7"), 1)));
+    }
+}
+
 /// An edge that starts alone knows then that there are none, instead of waiting for them.
 #[test]
 fn a_kind_that_was_not_served_is_restored_without_objects() {

@@ -14,6 +14,11 @@ const NAME: &str = "things";
 
 /// A writer with one listed partition whose stored state is known.
 fn writer(folder: &Path, write_budget: u64, now: Instant) -> (Writer, Arc<Partition>) {
+    counted(folder, write_budget, now, &Registry::new())
+}
+
+/// The same, with its metrics.
+fn counted(folder: &Path, write_budget: u64, now: Instant, registry: &Registry) -> (Writer, Arc<Partition>) {
     let name: Arc<str> = NAME.into();
     let partition = Partition { name: Arc::clone(&name), form: Form::Value, listed: true, lost: AtomicBool::default() };
     let state = PartitionState { pending: Pending::new(false, true), listed: true };
@@ -28,7 +33,7 @@ fn writer(folder: &Path, write_budget: u64, now: Instant) -> (Writer, Arc<Partit
         options,
         removals: UnconfirmedRemovals { share: 0.5, count: 10 },
         seal: None,
-        metrics: CacheMetrics::register(&Registry::new()).unwrap(),
+        metrics: CacheMetrics::register(registry).unwrap(),
         queued: Arc::default(),
         store: Some(Store::open(folder, None).unwrap()),
         states: [(name, state)].into(),
@@ -115,4 +120,26 @@ fn changes_from_before_a_failure_of_the_store_are_not_written_over_those_of_othe
     writer.told(&partition, Message::ListDone(Listed { reached: "12".into(), complete: true, wins: true }));
     writer.flush(now);
     assert_eq!(stored(writer.store.as_ref().unwrap()), of("12", "new"));
+}
+
+#[test]
+fn batches_and_unchanged_values_are_counted() {
+    let (folder, registry, now) = (tempfile::tempdir().unwrap(), Registry::new(), clock::now());
+    let (mut writer, partition) = counted(folder.path(), 1 << 40, now, &registry);
+    for (value, version) in [("1", "1"), ("1", "2"), ("2", "3")] {
+        writer.changed(&partition, value, version);
+        writer.flush(now);
+    }
+    let families = registry.gather();
+    let value = |name: &str| -> f64 {
+        let family = families.iter().find(|family| family.name() == name).unwrap();
+        let values = family.get_metric().iter();
+        values.map(|series| series.get_counter().get_value() + series.get_gauge().get_value()).sum()
+    };
+    // The version of an unchanged value is written.
+    assert!((value("tidegate_cache_batches_total") - 3.0).abs() < 0.1);
+    assert!((value("tidegate_cache_values_total") - 2.0).abs() < 0.1);
+    assert!((value("tidegate_cache_unchanged_total") - 1.0).abs() < 0.1);
+    // Some moment of this century.
+    assert!(value("tidegate_cache_last_write_timestamp_seconds") > 1e9);
 }
