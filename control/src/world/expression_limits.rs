@@ -92,12 +92,8 @@ impl ExpressionLimits {
         self.remove(object);
         let Some(HeldExpressions { created_s, all }) = held else { return Vec::new() };
         let distinct: BTreeSet<&Expression> = all.into_iter().collect();
-        let expressions: Box<[Expression]> = distinct.into_iter().cloned().collect();
-        expressions.iter().for_each(|expression| self.add(expression, &object.name.namespace));
-        self.by_age.insert(ByAge { created_s, object: object.clone() });
-        let held = Held { created_s, expressions };
-        self.host_steps += held.host_steps();
-        self.objects.insert(object.clone(), held);
+        let expressions = distinct.into_iter().cloned().collect();
+        self.insert(object.clone(), Held { created_s, expressions });
         self.make_room(&object.name.namespace)
     }
 
@@ -109,10 +105,22 @@ impl ExpressionLimits {
     /// Removes the expressions of an object.
     pub(super) fn remove(&mut self, object: &ObjectRef) {
         self.without.remove(object);
-        let Some(held) = self.objects.remove(object) else { return };
+        drop(self.take(object));
+    }
+
+    fn insert(&mut self, object: ObjectRef, held: Held) {
+        held.expressions.iter().for_each(|expression| self.add(expression, &object.name.namespace));
+        self.host_steps += held.host_steps();
+        self.by_age.insert(ByAge { created_s: held.created_s, object: object.clone() });
+        self.objects.insert(object, held);
+    }
+
+    fn take(&mut self, object: &ObjectRef) -> Option<Held> {
+        let held = self.objects.remove(object)?;
         self.host_steps -= held.host_steps();
         self.by_age.remove(&ByAge { created_s: held.created_s, object: object.clone() });
         held.expressions.iter().for_each(|expression| self.release(expression, &object.name.namespace));
+        Some(held)
     }
 
     fn add(&mut self, expression: &Expression, namespace: &Arc<str>) {
@@ -152,15 +160,26 @@ impl ExpressionLimits {
         }
     }
 
-    /// Takes the expressions from the youngest objects until no limit is exceeded.
+    /// Takes the expressions from the youngest objects until no limit is exceeded. Those of them get theirs back that
+    /// still fit, because other objects have the same ones.
     fn make_room(&mut self, namespace: &Arc<str>) -> Vec<WithoutExpressions> {
-        let mut without = Vec::new();
+        let mut taken = Vec::new();
         while let Some(exceeded) = self.exceeded(namespace) {
             let mut youngest = self.by_age.iter().rev().map(|it| &it.object);
             let Some(object) = youngest.find(|object| self.counts(object, &exceeded)).cloned() else { break };
-            self.remove(&object);
-            self.without.insert(object.clone());
-            without.push(WithoutExpressions { object, why: self.why(&exceeded) });
+            let why = self.why(&exceeded);
+            let Some(held) = self.take(&object) else { break };
+            taken.push((WithoutExpressions { object, why }, held));
+        }
+        let mut without = Vec::new();
+        // The oldest first.
+        while let Some((loser, held)) = taken.pop() {
+            self.insert(loser.object.clone(), held);
+            if self.exceeded(namespace).is_some() {
+                self.remove(&loser.object);
+                self.without.insert(loser.object.clone());
+                without.push(loser);
+            }
         }
         without
     }
@@ -269,6 +288,16 @@ mod tests {
         assert_eq!(bench.put("a/oldest", 1, &["/a4"]), ["a/younger"]);
         assert_eq!(bench.put("a/oldest", 1, &["/a4", "/a5"]), ["a/middle"]);
         assert!(bench.put("b/other", 9, &["/b1"]).is_empty());
+    }
+
+    #[test]
+    fn an_object_that_shares_all_its_expressions_keeps_them() {
+        let mut bench = Bench::new();
+        assert!(bench.put("a/oldest", 1, &["/a1"]).is_empty());
+        assert!(bench.put("a/middle", 2, &["/a2"]).is_empty());
+        assert!(bench.put("a/sharing", 9, &["/a1", "/a2"]).is_empty());
+        assert_eq!(bench.put("a/younger", 5, &["/a3"]), ["a/younger"]);
+        assert_eq!(bench.put("a/older", 0, &["/a3", "/a4"]), ["a/oldest", "a/middle", "a/sharing"]);
     }
 
     #[test]

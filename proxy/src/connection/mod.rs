@@ -33,9 +33,9 @@ pub(crate) use transport::Transport;
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arrayvec::ArrayString;
@@ -43,7 +43,7 @@ use ipnet::IpNet;
 use pingora::protocols::Digest;
 use pingora::server::ShutdownWatch;
 use tidegate_config::model::{BindKey, Snapshot, TlsListener};
-use tokio::sync::watch;
+use tokio::sync::Mutex;
 use tokio::time::sleep_until;
 
 use crate::connection::clients::ClientPermit;
@@ -88,7 +88,7 @@ pub(crate) struct ConnectionFacts {
     /// Whether it was upgraded to another protocol.
     tunnel: AtomicBool,
     /// The dates of the next final response that Pingora writes over HTTP/1.
-    dates: OnceLock<watch::Sender<Option<KeptDates>>>,
+    dates: Mutex<Option<KeptDates>>,
 }
 
 /// The shutdown signals for the connections of a bind.
@@ -125,7 +125,7 @@ impl ConnectionFacts {
         activity: Arc<Activity>,
         accepted: Instant,
     ) -> Self {
-        let (streams, tunnel, dates) = (StreamCounts::default(), AtomicBool::new(false), OnceLock::new());
+        let (streams, tunnel, dates) = (StreamCounts::default(), AtomicBool::new(false), Mutex::new(None));
         let (named_port, forwards, tls, client) = (None, true, None, None);
         Self {
             bind,
@@ -152,13 +152,18 @@ impl ConnectionFacts {
 
     /// These dates belong into the next final response that Pingora writes over HTTP/1; see [`kept_dates`].
     pub(crate) fn keep_dates(&self, dates: Option<KeptDates>) {
-        self.dates.get_or_init(|| watch::Sender::new(None)).send_replace(dates);
+        // The driver and the stream that it writes to are one task, so nobody else holds it.
+        if let Ok(mut kept) = self.dates.try_lock() {
+            *kept = dates;
+        }
     }
 
     /// The kept dates, if these bytes to be written are the head of that response.
     fn take_dates(&self, bytes: &[u8]) -> Option<KeptDates> {
-        let dates = self.dates.get().filter(|_| kept_dates::is_final_head(bytes))?;
-        dates.send_replace(None)
+        if !kept_dates::is_final_head(bytes) || self.is_tunnel() {
+            return None;
+        }
+        self.dates.try_lock().ok()?.take()
     }
 
     fn is_tunnel(&self) -> bool {

@@ -28,14 +28,26 @@ pub(crate) struct Edits {
 
 /// A set of lengths modulo 64.
 #[derive(Clone, Copy, Default)]
-struct Lengths(u64);
+pub(crate) struct Lengths(u64);
 
 impl Lengths {
-    const fn has(self, length: usize) -> bool {
+    /// Those of these names.
+    pub(crate) const fn of(names: &[&str]) -> Self {
+        let (mut lengths, mut place) = (Self(0), 0);
+        while place < names.len() {
+            lengths.add(names[place].len());
+            place += 1;
+        }
+        lengths
+    }
+
+    /// Returns `true` if it may have a length.
+    pub(crate) const fn has(self, length: usize) -> bool {
         self.0 >> (length % 64) & 1 == 1
     }
 
-    const fn add(&mut self, length: usize) {
+    /// Adds a length.
+    pub(crate) const fn add(&mut self, length: usize) {
         self.0 |= 1 << (length % 64);
     }
 }
@@ -225,11 +237,15 @@ impl Edits {
         })
     }
 
+    /// The lengths of the names in the list.
+    pub(crate) const fn lengths(&self) -> Lengths {
+        Lengths(self.removing.0.0 | self.adding.0)
+    }
+
     /// Returns `true` if a name is another spelling of one in the list ([`is_other_spelling`]).
     pub(crate) fn has_other_spelling(&self, name: &[u8]) -> bool {
-        let length = name.len();
         let is = |listed: &Listed| is_other_spelling(name, listed.name.get().as_str().as_bytes());
-        (self.removing.0.has(length) || self.adding.has(length)) && self.list.iter().any(is)
+        self.lengths().has(name.len()) && self.list.iter().any(is)
     }
 
     /// The headers that are set or added, and that no later edit removes again, in order.

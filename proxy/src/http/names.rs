@@ -79,9 +79,18 @@ pub(crate) fn is_other_spelling(name: &[u8], decided: &[u8]) -> bool {
 /// Returns `true` if a name has a character besides letters, digits and hyphens. Of two spellings that differ, one has.
 #[inline]
 pub(crate) fn is_odd(name: &[u8]) -> bool {
-    // Every byte is read, so that the compiler can vectorise the loop.
-    name.iter().fold(false, |any, byte| any | !(byte.is_ascii_alphanumeric() | (*byte == b'-')))
+    name.iter().any(|byte| IS_ODD[usize::from(*byte)])
 }
+
+const IS_ODD: [bool; 256] = {
+    let mut odd = [true; 256];
+    let mut byte = 0_u8;
+    while byte < u8::MAX {
+        odd[byte as usize] = !byte.is_ascii_alphanumeric() && byte != b'-';
+        byte += 1;
+    }
+    odd
+};
 
 /// Returns `true` if the first bytes of a name are a spelling of a prefix, of this one or another.
 pub(crate) fn begins_like(name: &[u8], prefix: &[u8]) -> bool {

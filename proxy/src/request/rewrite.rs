@@ -12,7 +12,7 @@ use tidegate_config::model::{
 
 use crate::connection::AddressText;
 use crate::http::cdn_loop::LoopToken;
-use crate::http::edits::Edits;
+use crate::http::edits::{Edits, Lengths};
 use crate::http::names::{
     CDN_LOOP, EARLY_DATA, FORWARDED_AS, HeaderNames, X_CORRELATION_ID, X_FORWARDED_FOR, X_FORWARDED_HOST,
     X_FORWARDED_PORT, X_FORWARDED_PROTO, X_REAL_IP, X_REQUEST_ID, X_REQUEST_START, begins_like, is_odd,
@@ -125,14 +125,19 @@ fn remove_misleading<H: HeaderNames>(head: &H, input: &RewriteInput<'_>, edits: 
     let trusted = input.request.client.trusted;
     // Almost no names are odd, neither the client's nor those that are decided upon, and only such ones have another
     // spelling.
-    let decides_by_odd = edits.has_odd_names() || read_for(input.route).any(|read| is_odd(read.as_bytes()));
+    let (mut decides_by_odd, mut read, listed) = (edits.has_odd_names(), Lengths::of(&FRAMING), edits.lengths());
+    for name in read_for(input.route) {
+        read.add(name.len());
+        decides_by_odd |= is_odd(name.as_bytes());
+    }
     head.each_name(&mut |name| {
         let is_claim = || begins_like(name, FORWARDED_AS) || name.len() == SCHEME.len() && begins_like(name, SCHEME);
         let is_spelling = || {
             edits.has_other_spelling(name) || read_by(input.route).any(|read| is_other_spelling(name, read.as_bytes()))
         };
-        let misleads =
-            (decides_by_odd || is_odd(name)) && is_spelling() || !trusted && is_claim() && !edits.removes(name);
+        let may_be = listed.has(name.len()) || read.has(name.len());
+        let misleads = may_be && (decides_by_odd || is_odd(name)) && is_spelling()
+            || !trusted && is_claim() && !edits.removes(name);
         if misleads {
             found.extend(HeaderName::from_bytes(name));
         }

@@ -120,12 +120,12 @@ impl AttemptFacts<'_> {
         waits
     }
 
-    /// Probes an endpoint that was passed over.
-    fn probe(&self, chosen: Option<&Endpoint>) {
-        let Some((id, address)) = self.due.take().filter(|(id, _)| chosen.is_none_or(|it| it.id != *id)) else {
-            return;
-        };
-        if let Some(state) = self.states.state(id) {
+    /// Probes the endpoint that waits for it. It may be the chosen one, if there is no other; its request may use an
+    /// open connection, which shows nothing.
+    fn probe(&self) {
+        if let Some((id, address)) = self.due.take()
+            && let Some(state) = self.states.state(id)
+        {
             probe(state, address, self.states.moments());
         }
     }
@@ -177,7 +177,7 @@ impl Attempts {
             balance::endpoint(&backend.endpoints, balance, &facts, turn, draw)
         };
         let chosen = kept.or_else(drawn);
-        facts.probe(chosen);
+        facts.probe();
         let endpoint = chosen?;
         self.count += 1;
         self.last = Some(Attempt {

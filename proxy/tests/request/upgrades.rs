@@ -338,3 +338,49 @@ async fn an_upgrade_that_the_endpoint_refuses_closes_the_connection() {
         }
     }
 }
+
+/// Agrees to every upgrade with a date, and then sends what looks like the head of a response.
+async fn agrees_with_date(head: &'static str) -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"\r\n\r\n") {
+                asked.push(stream.read_u8().await.unwrap());
+            }
+            stream.write_all(head.as_bytes()).await.unwrap();
+            // The client has the head.
+            stream.read_u8().await.unwrap();
+            stream.write_all(TUNNELLED).await.unwrap();
+            // Until the client closes.
+            drop(stream.read_u8().await);
+        }
+    });
+    address
+}
+
+const TUNNELLED: &[u8] = b"HTTP/1.1 200 OK\r\nDate: of the tunnel\r\nA: b\r\n\r\n";
+
+#[tokio::test]
+async fn the_bytes_of_a_tunnel_pass_whatever_they_look_like() {
+    let head =
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nDate: of the head\r\n\r\n";
+    let upstream = agrees_with_date(head).await;
+    for driver in DRIVERS {
+        let bed = Bed::with(Model::to(&[upstream]), |options| options.driver = driver).await;
+        let mut stream = bed.connect().await;
+        let asked = "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+        stream.write_all(asked.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            answer.push(timeout(PATIENCE, stream.read_u8()).await.unwrap().unwrap());
+        }
+        let answer = String::from_utf8(answer).unwrap().to_lowercase();
+        assert!(answer.starts_with("http/1.1 101 ") && answer.contains("\r\ndate: of the head\r\n"), "{answer}");
+        stream.write_all(b"x").await.unwrap();
+        let mut tunnelled = vec![0; TUNNELLED.len()];
+        timeout(PATIENCE, stream.read_exact(&mut tunnelled)).await.unwrap().unwrap();
+        assert_eq!(String::from_utf8_lossy(&tunnelled), String::from_utf8_lossy(TUNNELLED), "{driver:?}");
+    }
+}

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::Closed;
 use super::api::{Api, chunk};
-use super::aside::{Aside, Made};
+use super::aside::{Aside, Made, project_aside};
 use super::failure::Failure;
 use super::frames::{Frames, TooLong};
 use super::lister::WatchOverlay;
@@ -158,9 +158,10 @@ impl Watch<'_> {
         let kind = self.api.kind();
         let project = |object: &RawValue| project(kind, object.get().as_bytes()).map_err(Failure::Unidentified);
         let keeps = self.overlay.keeps();
+        let has_expressions = |object: &RawValue| expressions_in(kind, object.get().as_bytes()) > 0;
         if let Frame::There(object) = &frame
             && !keeps
-            && expressions_in(kind, object.get().as_bytes()) > 0
+            && has_expressions(object)
         {
             return self.put_aside(object.get().as_bytes(), received);
         }
@@ -168,7 +169,12 @@ impl Watch<'_> {
         let bookmark = matches!(frame, Frame::Bookmark(_));
         let (event, reached, kept, about) = match frame {
             Frame::There(object) => {
-                let projected = Box::new(project(object)?);
+                let projected = if has_expressions(object) {
+                    project_aside(kind, object.get().as_bytes().into()).await.map_err(Failure::Unidentified)?
+                } else {
+                    project(object)?
+                };
+                let projected = Box::new(projected);
                 self.objects += 1;
                 let reached = Arc::clone(&projected.meta.resource_version);
                 let kept = keeps.then(|| (projected.meta.object.clone(), Some(Projected::clone(&projected))));

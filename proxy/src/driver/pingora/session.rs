@@ -109,6 +109,10 @@ pub(super) async fn refuses(session: &mut Session, trailers: &mut HeaderMap) -> 
 /// [`kept_dates`](crate::connection::kept_dates)).
 pub(super) fn keep_dates(session: &Session, head: &mut ResponseHeader) {
     let Some(facts) = facts(session).filter(|_| !is_http2(session)) else { return };
+    if head.status.is_informational() {
+        // Pingora adds none to it.
+        return facts.keep_dates(None);
+    }
     let more = head.headers.get_all(DATE).iter().skip(1).cloned().collect();
     // A head without a date must not get those of one that was never written.
     facts.keep_dates(head.remove_header(&DATE).map(|first| KeptDates { first, more }));
