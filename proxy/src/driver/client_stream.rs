@@ -61,6 +61,7 @@ impl ClientStream {
         if !has_one_authority(&request) {
             let mut refusal = Response::new(());
             *refusal.status_mut() = StatusCode::BAD_REQUEST;
+            refusal.headers_mut().insert(DATE, get_cached_date());
             // A client that has reset the stream needs no answer.
             respond.send_response(refusal, true).ok();
             return None;

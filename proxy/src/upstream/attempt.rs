@@ -453,6 +453,7 @@ mod tests {
         while state.is_ejected(states.moment(clock::now())) {
             tokio::task::yield_now().await;
         }
+        assert!(!state.awaits_probe(states.moment(clock::now() + Duration::from_secs(60))), "it has returned");
         // There was one probe.
         let more = tokio::time::timeout(Duration::ZERO, listener.accept()).await;
         assert!(more.is_err(), "{more:?}");
@@ -469,7 +470,7 @@ mod tests {
         while state.is_ejected(states.moment(clock::now() + Duration::from_secs(4))) {
             tokio::task::yield_now().await;
         }
-        assert!(state.is_ejected(states.moment(clock::now())));
+        assert!(state.awaits_probe(states.moment(clock::now() + Duration::from_secs(60))), "it has not returned");
     }
 
     #[track_caller]

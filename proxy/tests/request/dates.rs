@@ -102,3 +102,14 @@ async fn the_date_of_an_endpoint_passes_and_a_missing_one_is_added() {
         }
     }
 }
+
+/// A request with two hosts is refused before a driver has it.
+#[tokio::test]
+async fn a_refusal_of_a_malformed_request_has_a_date() {
+    let bed = Bed::start(Model::to(&[http1().await.address])).await;
+    let mut request = get("/");
+    request.headers_mut().insert("host", HeaderValue::from_static("b.test"));
+    let (answered, _) = client(&bed, 64 << 10).await.send_request(request, true).unwrap();
+    let head = response(answered).await;
+    assert_eq!((head.status().as_u16(), head.headers().get_all("date").iter().count()), (400, 1));
+}
