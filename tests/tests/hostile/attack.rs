@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use crate::endpoint::{Endpoint, Step, ordinary, path, send};
 use crate::raw::Client;
 use crate::streams::{ATTACKER, SLOW, STREAMS, Streams, hold};
-use crate::{bodiless, codings, framing, heads, resets, targets};
+use crate::{bodiless, codings, framing, heads, message_ends, resets, targets};
 
 /// The maximum time of one round, and the pause before the next.
 const ROUND: Duration = Duration::from_secs(4);
@@ -36,7 +36,7 @@ pub(crate) struct Target {
 pub(crate) type Attack = (&'static str, fn(Target) -> BoxFuture<'static, ()>);
 
 /// All of them.
-pub(crate) const ATTACKS: [Attack; 16] = [
+pub(crate) const ATTACKS: [Attack; 17] = [
     ("unknown codings", |target| requests(target, codings()).boxed()),
     ("Connection words, 60 KiB", |target| requests(target, vec![get("/words/small"); 8]).boxed()),
     ("Connection words, 1 MiB", |target| requests(target, vec![get("/words/large"); 4]).boxed()),
@@ -53,6 +53,7 @@ pub(crate) const ATTACKS: [Attack; 16] = [
     ("slow readers", |target| slow_readers(target).boxed()),
     ("unread answers", |target| unread_answers(target).boxed()),
     ("unfinished heads", |target| unfinished_heads(target).boxed()),
+    ("ends of bodies", |target| ends_of_bodies(target).boxed()),
 ];
 
 /// The endpoint for all of them.
@@ -130,6 +131,11 @@ async fn silent(target: Target) {
 
 async fn resets(target: Target) {
     let (_, _) = resets::attack(target.http2, ROUND).await;
+}
+
+/// Bodies that end in every way, to the endpoint of an honest tenant, whose connections its own clients share.
+async fn ends_of_bodies(target: Target) {
+    let _answered = message_ends::attack(target.http2).await;
 }
 
 /// Requests with large heads for an unknown host, whose answers have no window.

@@ -45,12 +45,17 @@ impl Edge {
 
     /// Like [`Edge::start`], with a limit of open files.
     pub(crate) async fn limited(driver: Driver, tenants: &[(&str, &Endpoint)], open_files: Option<u32>) -> Self {
+        let tenants: Vec<(&str, SocketAddr)> =
+            tenants.iter().map(|(name, endpoint)| (*name, endpoint.address())).collect();
+        Self::at(driver, &tenants, open_files).await
+    }
+
+    /// The same with endpoints at these addresses.
+    pub(crate) async fn at(driver: Driver, tenants: &[(&str, SocketAddr)], open_files: Option<u32>) -> Self {
         raise_open_files();
         let files = tempfile::tempdir().expect("a folder");
-        let manifests: Vec<(String, String)> = tenants
-            .iter()
-            .map(|(name, endpoint)| (format!("{name}.yaml"), manifest(name, endpoint.address().port())))
-            .collect();
+        let manifests: Vec<(String, String)> =
+            tenants.iter().map(|(name, address)| (format!("{name}.yaml"), manifest(name, address.port()))).collect();
         let manifests: Vec<(&str, &str)> = manifests.iter().map(|(name, text)| (&**name, &**text)).collect();
         let access_log = files.path().join("access.log");
         let access_log = access_log.to_str().expect("UTF-8");

@@ -64,8 +64,12 @@ impl Drop for Endpoint {
 }
 
 impl Endpoint {
-    /// Starts one whose script responds to the head of each request.
+    /// Starts one whose script responds to the head of each request. Bodies are not told from heads.
     pub(crate) async fn start(script: impl Fn(&str) -> Vec<Step> + Send + Sync + 'static) -> Self {
+        Self::with(false, script).await
+    }
+
+    async fn with(reads_bodies: bool, script: impl Fn(&str) -> Vec<Step> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let connections = Arc::new(AtomicUsize::new(0));
@@ -81,7 +85,7 @@ impl Endpoint {
                 count.fetch_add(1, Relaxed);
                 let (script, sender) = (Arc::clone(&script), sender.clone());
                 open.spawn(async move {
-                    let served = serve(stream, &*script, &sender);
+                    let served = serve(stream, reads_bodies, &*script, &sender);
                     drop(timeout(LIFE_MAX, served).await);
                 });
                 while open.try_join_next().is_some() {}
@@ -90,9 +94,10 @@ impl Endpoint {
         Self { address, connections, heads, task: task.abort_handle() }
     }
 
-    /// Starts one that responds to every request with `TENANT PATH`.
+    /// Starts one that reads each request with its body and responds with `TENANT PATH`, on the same connection for as
+    /// long as that lasts: bytes between requests are a request of their own, whose response nobody expects.
     pub(crate) async fn honest(tenant: &'static str) -> Self {
-        Self::start(move |head| vec![ordinary(&format!("{tenant} {}", path(head)))]).await
+        Self::with(true, move |head| vec![ordinary(&format!("{tenant} {}", path(head)))]).await
     }
 
     /// The address that it listens on.
@@ -125,6 +130,7 @@ pub(crate) fn path(head: &str) -> &str {
 /// Serves one connection to its end, or to an error.
 async fn serve(
     mut stream: TcpStream,
+    reads_bodies: bool,
     script: &(dyn Fn(&str) -> Vec<Step> + Sync),
     heads: &mpsc::Sender<String>,
 ) -> std::io::Result<()> {
@@ -141,6 +147,9 @@ async fn serve(
         };
         let head: Vec<u8> = buffer.drain(..end).collect();
         let head = String::from_utf8_lossy(&head).into_owned();
+        if reads_bodies && !read_body(&mut stream, &mut buffer, &head).await? {
+            return Ok(());
+        }
         let steps = if path(&head) == READY { vec![ordinary("ready")] } else { script(&head) };
         // A test that does not read heads lets them fill up.
         drop(heads.try_send(head));
@@ -148,6 +157,60 @@ async fn serve(
             if !play(&mut stream, step).await? {
                 return Ok(());
             }
+        }
+    }
+}
+
+/// Reads the body of a request. Returns `false` if the connection ended before.
+async fn read_body(stream: &mut TcpStream, buffer: &mut Vec<u8>, head: &str) -> std::io::Result<bool> {
+    let value = |name: &str| {
+        let lines = head.lines().filter_map(|line| line.split_once(':'));
+        lines.filter(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim().to_owned()).next()
+    };
+    if value("transfer-encoding").is_none() {
+        let length = value("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+        return take(stream, buffer, length).await;
+    }
+    loop {
+        let Some(line) = take_line(stream, buffer).await? else { return Ok(false) };
+        let size = usize::from_str_radix(line.split(';').next().unwrap_or_default().trim(), 16).unwrap_or(0);
+        if size == 0 {
+            break;
+        }
+        if !take(stream, buffer, size + 2).await? {
+            return Ok(false);
+        }
+    }
+    // Trailers end with an empty line.
+    while let Some(line) = take_line(stream, buffer).await? {
+        if line.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Takes so many bytes. Returns `false` if the connection ended before.
+async fn take(stream: &mut TcpStream, buffer: &mut Vec<u8>, length: usize) -> std::io::Result<bool> {
+    while buffer.len() < length {
+        if stream.read_buf(buffer).await? == 0 {
+            return Ok(false);
+        }
+    }
+    buffer.drain(..length);
+    Ok(true)
+}
+
+/// Takes a line without its end. `None` if the connection ended before.
+async fn take_line(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> std::io::Result<Option<String>> {
+    loop {
+        if let Some(end) = buffer.windows(2).position(|bytes| bytes == b"\r\n") {
+            let line = String::from_utf8_lossy(&buffer[..end]).into_owned();
+            buffer.drain(..end + 2);
+            return Ok(Some(line));
+        }
+        if buffer.len() > HEAD_MAX || stream.read_buf(buffer).await? == 0 {
+            return Ok(None);
         }
     }
 }

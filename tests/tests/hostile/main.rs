@@ -21,6 +21,7 @@ mod heads;
 mod health;
 mod honest;
 mod latency;
+mod message_ends;
 mod mixed;
 mod places;
 mod pooling;
@@ -72,6 +73,8 @@ in_both_drivers![
     targets::ambiguous_targets_are_400,
     targets::long_content_lengths_are_400,
     bodiless::body_bytes_after_a_bodiless_response_reach_no_other_client,
+    message_ends::no_end_of_a_body_puts_the_connection_of_an_endpoint_out_of_step,
+    message_ends::no_end_of_a_body_puts_the_connection_of_nginx_out_of_step,
     written::c1_controls_are_escaped_in_the_access_log,
     written::commands_with_an_origin_are_refused,
 ];
