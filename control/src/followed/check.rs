@@ -141,3 +141,43 @@ impl<T: Send + Sync + 'static> Checked for Files<T> {
         check.boxed()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_read_that_hangs_leaves_the_last_good_content_in_use() {
+        let (release, first) = (Arc::new(OnceLock::new()), AtomicBool::new(true));
+        let released = Arc::clone(&release);
+        let load = move |_: &mut Reads| {
+            if !first.swap(false, Relaxed) {
+                released.wait();
+            }
+            Ok::<_, String>(1)
+        };
+        let followed = Followed::open(&Following::new().unwrap(), "test", load).unwrap();
+        let passing = async {
+            for _ in 0..60 {
+                tokio::task::yield_now().await;
+                advance(Duration::from_millis(250)).await;
+            }
+            "time has passed"
+        };
+        let checked = async {
+            followed.check().await;
+            "the check has ended"
+        };
+        // Both attempts are over after little more than twice the timeout of one.
+        let (checked, passing) = (std::pin::pin!(checked), std::pin::pin!(passing));
+        let first = futures::future::select(checked, passing).await;
+        assert_eq!(first.factor_first().0, "the check has ended");
+        assert_eq!(*followed.current(), 1);
+        release.set(()).unwrap();
+    }
+}

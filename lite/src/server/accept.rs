@@ -124,3 +124,57 @@ pub(super) async fn connection(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use rustls::ServerConfig;
+    use rustls::server::ResolvesServerCertUsingSni;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_handshake_that_stalls_is_given_up() {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = config.with_no_client_auth().with_cert_resolver(Arc::new(ResolvesServerCertUsingSni::new()));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let began = tokio::time::Instant::now();
+        assert!(
+            secure(WithWriteTimeout::new(stream, HEAD_TIMEOUT), &TlsAcceptor::from(Arc::new(config))).await.is_none()
+        );
+        assert!((HANDSHAKE_TIMEOUT..HEAD_TIMEOUT).contains(&began.elapsed()), "{:?}", began.elapsed());
+    }
+
+    #[tokio::test]
+    async fn connections_beyond_the_limit_wait() {
+        const ALL: usize = 10;
+        let (open, most, served) = (Arc::default(), Arc::default(), Arc::new(Semaphore::new(0)));
+        let accepted = AtomicUsize::new(0);
+        let accept = async || {
+            if accepted.fetch_add(1, Relaxed) >= ALL {
+                std::future::pending::<()>().await;
+            }
+            Ok(())
+        };
+        let serve_one = |(), _| {
+            let (open, most): (Arc<AtomicUsize>, Arc<AtomicUsize>) = (Arc::clone(&open), Arc::clone(&most));
+            let served = Arc::clone(&served);
+            async move {
+                most.fetch_max(open.fetch_add(1, Relaxed) + 1, Relaxed);
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+                open.fetch_sub(1, Relaxed);
+                served.add_permits(1);
+            }
+        };
+        let all = async { drop(served.acquire_many(ALL as u32).await) };
+        serve(2, accept, all, || (), serve_one).await;
+        assert_eq!(most.load(Relaxed), 2);
+    }
+}

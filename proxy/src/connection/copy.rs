@@ -134,3 +134,37 @@ fn poll_piece<R: AsyncRead>(from: &mut ReadHalf<R>, cx: &mut Context<'_>) -> Pol
         Pin::new(from).poll_read(cx, &mut into).map_ok(|()| into.filled().to_vec())
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::poll;
+    use tokio::io::{DuplexStream, duplex};
+
+    use super::*;
+
+    /// Writes to a side while the other one is not read, until neither the writer nor the copy continues. Returns the
+    /// number of bytes that were taken.
+    async fn taken(written: &mut DuplexStream, copying: impl Future<Output = (CopyEnd, [u64; 2])>) -> usize {
+        let (mut copying, mut taken) = (std::pin::pin!(copying), 0);
+        loop {
+            assert!(poll!(copying.as_mut()).is_pending());
+            match poll!(std::pin::pin!(written.write(&[0; 4096]))) {
+                Poll::Ready(count) => taken += count.unwrap(),
+                Poll::Pending => return taken,
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_side_that_does_not_read_holds_the_other_back() {
+        const BETWEEN: usize = 1024;
+        let idle = Duration::from_secs(3600);
+        let (mut client, mut from_client) = duplex(BETWEEN);
+        let (mut to_endpoint, mut endpoint) = duplex(BETWEEN);
+        // What is written and not read is in the streams of the test, or is the one piece that was read.
+        let most = 2 * BETWEEN + PIECE;
+        let up = taken(&mut client, both_ways(&mut from_client, &[], &mut to_endpoint, idle)).await;
+        let down = taken(&mut endpoint, both_ways(&mut from_client, &[], &mut to_endpoint, idle)).await;
+        assert!((BETWEEN..=most).contains(&up) && (BETWEEN..=most).contains(&down), "{up}, {down}");
+    }
+}

@@ -361,6 +361,23 @@ mod tests {
     }
 
     #[test]
+    fn the_number_of_objects_with_series_is_limited() {
+        let registry = Registry::new();
+        let sweep_trigger = Arc::new(SweepTrigger::default());
+        let endpoints = Arc::new(EndpointStates::new(clock::now(), Arc::clone(&sweep_trigger)));
+        let metrics = Metrics::new(&registry, endpoints, sweep_trigger).unwrap();
+        for number in 0..OBJECTS_MAX + 3 {
+            let object = ObjectRef::new(Kind::Ingress, ObjectName::new("shop", format!("web-{number}")));
+            metrics.finished(Some(&object), 200, Duration::ZERO);
+        }
+        let page = text(&registry);
+        let counts = page.lines().filter(|line| line.starts_with("tidegate_requests_total{class=\"2xx\""));
+        let (own, others): (Vec<&str>, Vec<&str>) = counts.partition(|line| line.contains("name=\"web-"));
+        assert_eq!(own.len(), OBJECTS_MAX);
+        assert!(others.iter().any(|line| line.contains("object=\"other\"") && line.ends_with(" 3")), "{others:?}");
+    }
+
+    #[test]
     fn series_appear_with_requests_and_disappear_with_their_object() {
         let registry = Registry::new();
         let sweep_trigger = Arc::new(SweepTrigger::default());

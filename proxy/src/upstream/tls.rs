@@ -305,3 +305,25 @@ impl ResolvesClientCert for ClientCertificate {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tidegate_config::model::{SubjectName, UpstreamVerification};
+
+    use super::*;
+
+    #[test]
+    fn a_thread_keeps_a_limited_number_of_configurations() {
+        let settings = |number: usize| {
+            let names = [SubjectName::Dns(format!("{number}.test").into())].into();
+            let verification = Some(Arc::new(UpstreamVerification { authorities: None, names }));
+            UpstreamTls { verification, ..UpstreamTls::default() }
+        };
+        let all: Vec<UpstreamTls> = (0..2 * CONFIGS_MAX + 1).map(settings).collect();
+        for tls in &all {
+            let made = config(tls, Alpn::Http1).unwrap();
+            assert!(Arc::ptr_eq(&made, &config(tls, Alpn::Http1).unwrap()), "it is kept");
+            assert!(CONFIGS.with_borrow(|configs| configs.len()) <= CONFIGS_MAX);
+        }
+    }
+}

@@ -245,6 +245,16 @@ async fn a_removed_bind_lets_its_connections_finish() {
 }
 
 #[tokio::test]
+async fn a_removed_bind_cuts_its_connections_after_the_grace_period() {
+    let mut bed = Bed::with(&[BIND], |options| options.drain.removed_bind_grace = Duration::from_millis(200)).await;
+    lead(&mut bed, &[server("a").await], |_| ());
+    let address = bed.address(BIND).await;
+    let staying = connect(address, "a").await;
+    bed.listen_on(&[]);
+    assert!(rest(staying).await.is_empty());
+}
+
+#[tokio::test]
 async fn a_drain_waits_for_connections_and_then_cuts_them() {
     let (bed, address) = bed(&[server("a").await], |_| ()).await;
     let finishing = connect(address, "a").await;

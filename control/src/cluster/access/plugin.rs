@@ -227,6 +227,27 @@ mod tests {
         assert_eq!(renew_at(end, now).map(seconds), want, "{end}");
     }
 
+    /// The time passes at once while nothing but the plugin works.
+    #[tokio::test(start_paused = true)]
+    async fn a_plugin_has_limited_time_and_output() {
+        let files = Arc::new(Config::new("http://127.0.0.1:1".parse().unwrap()));
+        let plugin = |script: &str| -> ExecConfig {
+            serde_json::from_value(json!({"command": "/bin/sh", "args": ["-c", script]})).unwrap()
+        };
+        let began = tokio::time::Instant::now();
+        let endless = run(&plugin("exec sleep 3600"), &files, clock::now()).await;
+        assert_eq!(endless.err().as_deref(), Some("/bin/sh: did not end within 30 s"));
+        assert_eq!(began.elapsed().as_secs(), RUN_TIMEOUT.as_secs());
+    }
+
+    #[tokio::test]
+    async fn the_output_of_a_plugin_is_limited() {
+        let plugin = json!({"command": "/bin/sh", "args": ["-c", "exec yes"]});
+        // It ends because nobody reads on.
+        let why = output(&serde_json::from_value(plugin).unwrap()).await.unwrap_err();
+        assert!(why.starts_with("/bin/sh: signal: 13"), "{why}");
+    }
+
     #[test]
     fn credentials_are_renewed_before_they_end() {
         check("1970-01-01T01:00:00Z", Some(3_540));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_config::model::{Endpoint as ModelEndpoint, EndpointId, SnapshotParts};
+use tidegate_config::published::Published;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::timeout;
 
@@ -29,17 +30,31 @@ fn id(address: SocketAddr) -> EndpointId {
     ModelEndpoint::tcp(address, None).id
 }
 
+/// A model with these endpoints of one Service.
+fn model_of(addresses: &[SocketAddr]) -> Published {
+    let mut model = SnapshotParts::default();
+    endpoints(&mut model, "git", addresses);
+    published(model)
+}
+
+/// The route to that Service.
+fn route_to_git(connect_timeout: Duration) -> StreamRoute {
+    let backends = [WeightedBackend { to: Some(backend_key("git").into()), weight: 1 }].into();
+    let origin = Arc::clone(&route("git", path("/")).origin);
+    StreamRoute { origin, rule: None, backends, connect_timeout, idle_timeout: connect_timeout }
+}
+
+/// A client of another host.
+fn origin() -> ConnectionOrigin {
+    let (peer, local) = (([192, 0, 2, 1], 5000).into(), ([127, 0, 0, 1], 22).into());
+    ConnectionOrigin { peer, local, destination: local, named_port: None, forwards: false, client: None }
+}
+
 /// Opens connections to two endpoints, each with new states of endpoints, until one has tried the first endpoint before
 /// it reached the second, all in less than the connect timeout. Returns the states.
 async fn tried_first([first, second]: [SocketAddr; 2], connect_timeout: Duration) -> Arc<Shared> {
-    let mut model = SnapshotParts::default();
-    endpoints(&mut model, "git", &[first, second]);
-    let snapshot = published(model).pin();
-    let backends = [WeightedBackend { to: Some(backend_key("git").into()), weight: 1 }].into();
-    let origin = Arc::clone(&route("git", path("/")).origin);
-    let route = StreamRoute { origin, rule: None, backends, connect_timeout, idle_timeout: connect_timeout };
-    let (peer, local) = (([192, 0, 2, 1], 5000).into(), ([127, 0, 0, 1], 22).into());
-    let from = ConnectionOrigin { peer, local, destination: local, named_port: None, forwards: false, client: None };
+    let snapshot = model_of(&[first, second]).pin();
+    let (route, from) = (route_to_git(connect_timeout), origin());
     let mut late = 0;
     // Each begins with one of the two at random.
     for _ in 0..64 {
@@ -70,6 +85,21 @@ async fn an_endpoint_that_refuses_a_connection_is_ejected() {
     let shared = tried_first(addresses, Duration::from_secs(20)).await;
     let now = shared.endpoints.moment(clock::now());
     assert_eq!(shared.endpoints.peek(id(addresses[0]), |state| state.is_ejected(now)), Some(true));
+}
+
+#[tokio::test]
+async fn three_endpoints_are_tried() {
+    let closed = [(); 6].map(|()| {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        socket
+    });
+    let addresses = closed.each_ref().map(|socket| socket.local_addr().unwrap());
+    let (route, snapshot, shared) =
+        (route_to_git(Duration::from_secs(20)), model_of(&addresses).pin(), Shared::sample());
+    assert!(connect(&route, &snapshot, &origin(), &shared).await.is_err());
+    let tried = addresses.iter().filter(|address| shared.endpoints.peek(id(**address), |_| ()).is_some());
+    assert_eq!(tried.count(), 3);
 }
 
 #[tokio::test]
