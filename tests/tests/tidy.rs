@@ -2,6 +2,9 @@
 
 #![allow(clippy::expect_used, reason = "a test may fail loudly")]
 
+#[path = "tidy/named_tests.rs"]
+mod named_tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
