@@ -27,15 +27,16 @@ fn check(kind: Kind, object: Value, like: Value, told: &[&str]) -> Projected {
 
 /// The rules or the application.
 fn parts(projected: &Projected) -> impl std::fmt::Debug {
-    match projected.object.clone().unwrap() {
-        Object::HttpRoute(route) => format!("{:?}", route.rules),
-        Object::GrpcRoute(route) => format!("{:?}", route.rules),
-        Object::Service(service) => {
-            let app = service.deis.clone().unwrap();
-            format!("{:?} {:?} {:?}", app.domains, app.expression, app.locations)
-        }
-        other => panic!("{other:?}"),
+    let object = projected.object.as_ref().unwrap();
+    if let Object::HttpRoute(route) = object {
+        return format!("{:?}", route.rules);
     }
+    if let Object::GrpcRoute(route) = object {
+        return format!("{:?}", route.rules);
+    }
+    let Object::Service(service) = object else { panic!("{object:?}") };
+    let app = service.deis.as_ref().unwrap();
+    format!("{:?} {:?} {:?}", app.domains, app.expression, app.locations)
 }
 
 #[test]
