@@ -85,6 +85,28 @@ async fn run_serves_the_cluster_and_continues_without_its_api_server() {
     assert_eq!(run.child.wait().await.unwrap().code(), Some(0));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_process_with_status_writes_to_the_cluster() {
+    let dev = Dev::with(&[("shop.yaml", SHOP)], &["--status", "off"]).await;
+    for (status, writes) in [("off", false), ("on", true)] {
+        let arguments = ["--https", "off", "--publish-status-address", "192.0.2.1", "--status", status];
+        let run = Run::start(&dev.kubeconfig, &arguments).await;
+        run.ready().await;
+        run.answers("shop.test", 200).await;
+        let counted = |metrics: String| metrics.contains("\ntidegate_leader ");
+        assert_eq!(counted(run.metrics().await), writes, "--status {status}");
+        assert!(!counted(get(dev.admin, "localhost", "/metrics").await.unwrap().body), "--status off of dev");
+        if writes {
+            eventually("the status is written", || async {
+                let metrics = run.metrics().await;
+                let written = "tidegate_status_writes_total{outcome=\"written\"} 1";
+                if metrics.contains(written) { Ok(()) } else { Err("not yet") }
+            })
+            .await;
+        }
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
 async fn run_has_no_huge_pages() {

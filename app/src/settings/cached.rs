@@ -117,6 +117,20 @@ mod tests {
     }
 
     #[test]
+    fn label_and_field_selectors_go_to_their_kinds() {
+        let args = CachedArgs {
+            cache_kinds: vec!["pods".to_owned(), "deployments.apps".to_owned()],
+            cache_selector: vec!["pods:app=web".to_owned()],
+            cache_field_selector: vec!["deployments.apps:metadata.name=web".to_owned()],
+        };
+        let selectors = read(&args).unwrap().into_iter().map(|kind| (kind.label_selector, kind.field_selector));
+        let (label, field) = (Some("app=web".into()), Some("metadata.name=web".into()));
+        assert_eq!(selectors.collect::<Vec<_>>(), [(label, None), (None, field)]);
+        let unknown = CachedArgs { cache_field_selector: vec!["jobs.batch:a=b".to_owned()], ..args };
+        assert!(read(&unknown).is_err_and(|why| why.to_string().starts_with("--cache-field-selector")));
+    }
+
+    #[test]
     fn kinds_are_named_as_their_definitions_are() {
         check(&[], &[], Ok(&[]));
         let kinds = ["pods", "deployments.apps", "certificates.cert-manager.io/v1"];

@@ -194,6 +194,16 @@ mod tests {
     }
 
     #[test]
+    fn the_authorities_of_a_server_are_those_of_its_flag() {
+        let ca = |server_ca| {
+            let args = ServerArgs { server: Some("https://192.0.2.1".to_owned()), server_token_file: None, server_ca };
+            server(&args).unwrap().unwrap().ca
+        };
+        assert_eq!(ca(Some("ca.crt".into())), Some(PathBuf::from("ca.crt")));
+        assert_eq!(ca(None), None);
+    }
+
+    #[test]
     fn the_token_for_a_server_is_sent_in_clear_text_only_to_loopback() {
         check_server("https://192.0.2.1:8001", true, true);
         check_server("http://127.0.0.1:8001", true, true);

@@ -101,6 +101,12 @@ async fn topology_shows_the_attached_routes() {
         "            -> redirect 301".to_owned(),
     ];
     assert!(text.starts_with(&(lines.join("\n") + "\n")), "{text}");
+    for (namespace, want) in [("shop", Some(&*text)), ("other", None)] {
+        let told = ask(&dev, &["topology", "--of-name", "edge", "--of-namespace", namespace]).await;
+        assert_eq!(told.status.code(), Some(if want.is_some() { 0 } else { 1 }), "{namespace}");
+        let said = String::from_utf8(told.stdout).unwrap();
+        assert!(want.is_none_or(|want| want == said), "{namespace}: {said}");
+    }
     let page = get(dev.debug, "localhost", "/debug/topology?namespace=shop&limit=1").await.unwrap();
     let page: Value = serde_json::from_str(&page.body).unwrap();
     // The Gateway comes before its route, which is on the next page.
