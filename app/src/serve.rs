@@ -6,10 +6,15 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::Router;
+use axum::response::IntoResponse as _;
 use axum::serve::Listener;
+use http::{Request, StatusCode};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tidegate_lite::head_bytes;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -55,12 +60,25 @@ async fn accept<L: Listener>(mut listener: L, pages: Router, limits: Limits) -> 
         {
             oldest.abort();
         }
+        let pages = TowerToHyperService::new(pages.clone());
+        let pages = service_fn(move |request: Request<Incoming>| {
+            let (parts, body) = request.into_parts();
+            // hyper limits only what it reads before the end of the head has arrived.
+            let is_too_large = head_bytes(&parts) > HEAD_BYTES_MAX;
+            let answer = (!is_too_large).then(|| pages.call(Request::from_parts(parts, body)));
+            async move {
+                match answer {
+                    Some(answer) => answer.await,
+                    None => Ok(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE.into_response()),
+                }
+            }
+        });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .keep_alive(false)
             .header_read_timeout(limits.head)
             .max_buf_size(HEAD_BYTES_MAX)
-            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(pages.clone()));
+            .serve_connection(TokioIo::new(stream), pages);
         // A connection that the client aborts is not worth reporting.
         open.push_back(tasks.spawn(async move { drop(tokio::time::timeout(limits.life, connection).await) }));
     }
@@ -141,6 +159,34 @@ mod tests {
         let slow = open(address, "GET /long HTTP/1.1\r\nHost: x\r\n\r\n").await;
         tokio::time::sleep(moment * 4).await;
         assert!(rest(slow).await.len() < 64 << 20, "an answer that nobody read was not cut");
+    }
+
+    /// Sends a head of this many bytes in pieces of a size. Returns whether it is answered with a status.
+    #[track_caller]
+    fn check_head(bytes: usize, piece: usize, status: u16) -> impl Future<Output = ()> {
+        let caller = std::panic::Location::caller();
+        async move {
+            let mut stream = open(start(Limits { connections: 8, head: NEVER, life: NEVER }).await, "").await;
+            let (begin, end) = ("GET /healthz HTTP/1.1\r\nHost: x\r\nX: ", "\r\n\r\n");
+            let head = format!("{begin}{}{end}", "x".repeat(bytes - begin.len() - end.len()));
+            for part in head.as_bytes().chunks(piece) {
+                // A head that is refused before its end is not read any further.
+                if stream.write_all(part).await.is_err() {
+                    break;
+                }
+            }
+            let answer = rest(stream).await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{caller}: in pieces of {piece}: {answer:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_head_beyond_the_limit_is_refused_however_it_arrives() {
+        for piece in [usize::MAX, HEAD_BYTES_MAX - 1, 4096, 1000] {
+            check_head(HEAD_BYTES_MAX, piece, 200).await;
+            check_head(HEAD_BYTES_MAX + 1, piece, 431).await;
+            check_head(HEAD_BYTES_MAX * 2 - 1, piece, 431).await;
+        }
     }
 
     #[tokio::test]

@@ -75,6 +75,12 @@ impl Failure {
         Self::new(StatusCode::MISDIRECTED_REQUEST, "Forbidden", "this server does not answer to that Host header")
     }
 
+    /// The request line and the headers together exceed the limit.
+    pub(crate) fn head_too_large() -> Self {
+        let message = "the request line and the headers are too long";
+        Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "BadRequest", message)
+    }
+
     /// There is no resource at this path.
     pub(crate) fn no_resource() -> Self {
         Self::generic(StatusCode::NOT_FOUND, "NotFound", "the server could not find the requested resource")

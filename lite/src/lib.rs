@@ -39,5 +39,5 @@ pub use kind::{ExpectedKind, WatchCacheKind};
 pub use lite::Lite;
 pub use logs::{ContainerLog, LogWriter};
 pub use serve::{ForwardError, LiteBody, LiteService, WriteForwarder};
-pub use server::{Server, ServerSocket, SharedServer, WRITE_TIMEOUT};
+pub use server::{Server, ServerSocket, SharedServer, WRITE_TIMEOUT, head_bytes};
 pub use watch_cache::{Feed, Figures, WatchCacheLimits};

@@ -43,12 +43,21 @@ async fn serve() -> Served {
 impl Served {
     /// Sends a raw request and returns the whole response.
     async fn ask(&self, server_name: &str, request: String) -> String {
+        self.ask_in_pieces(server_name, request, usize::MAX).await
+    }
+
+    /// The same, in pieces of this many bytes.
+    async fn ask_in_pieces(&self, server_name: &str, request: String, piece: usize) -> String {
         let stream = TcpStream::connect(self.address).await.unwrap();
         let name = ServerName::try_from(server_name.to_owned()).unwrap();
         let mut stream = self.tls.connect(name, stream).await.unwrap();
         let (mut answer, mut part) = (Vec::new(), [0; 4096]);
         // A server that refuses early closes before it has read everything, which is not an error here.
-        drop(stream.write_all(request.as_bytes()).await);
+        for part in request.as_bytes().chunks(piece) {
+            if stream.write_all(part).await.is_err() || stream.flush().await.is_err() {
+                break;
+            }
+        }
         while let Ok(Ok(length)) = tokio::time::timeout(Duration::from_secs(5), stream.read(&mut part)).await {
             if length == 0 {
                 break;
@@ -111,6 +120,26 @@ async fn requests_beyond_the_limits_are_refused() {
         &served.ask("localhost", format!("{head}Content-Length: {length}\r\nConnection: close\r\n\r\n{deep}")).await,
         400,
     );
+}
+
+#[tokio::test]
+async fn a_head_beyond_the_limit_is_refused_however_it_arrives() {
+    const MAX: usize = 64 * 1024;
+    let served = serve().await;
+    let own = served.address.to_string();
+    let long = |bytes: usize| {
+        let rest = get("/api", &own, &format!("{}X: \r\n", served.bearer())).len();
+        get("/api", &own, &format!("{}X: {}\r\n", served.bearer(), "x".repeat(bytes - rest)))
+    };
+    for piece in [usize::MAX, MAX - 1, 4096] {
+        for (bytes, code) in [(MAX, 200), (MAX + 1, 431), (2 * MAX - 1, 431)] {
+            check(&served.ask_in_pieces("localhost", long(bytes), piece).await, code);
+        }
+    }
+    // One with a body, and without a word about the end of the connection, which is closed.
+    let lines = format!("{}X: {}\r\n", served.bearer(), "x".repeat(MAX));
+    let asked = get("/api", &own, &lines).replace("Connection: close", "Content-Length: 3") + "abc";
+    check(&served.ask("localhost", asked.repeat(2)).await, 431);
 }
 
 #[tokio::test]

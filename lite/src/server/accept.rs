@@ -5,8 +5,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Request;
+use http::header::CONNECTION;
 use http::request::Parts;
+use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -19,11 +20,12 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tower::Service as _;
 
+use super::head::head_bytes;
 use super::write_timeout::WithWriteTimeout;
 use crate::failure::Failure;
-use crate::serve::{LiteService, answer};
+use crate::serve::{LiteBody, LiteService, answer};
 
-/// Request line and headers together. hyper looks at it between reads, so a little more can pass.
+/// The maximum size of the request line and the headers together.
 const HEAD_MAX_BYTES: usize = 64 * 1024;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time from the end of one request to the whole head of the next: also the time an idle connection is kept.
@@ -101,11 +103,12 @@ pub(super) async fn connection(
     let service = service_fn(|request: Request<Incoming>| {
         let mut service = service.clone();
         let (parts, body) = request.into_parts();
-        let checked = check(&parts);
+        let refused = if head_bytes(&parts) > HEAD_MAX_BYTES { Some(too_large()) } else { None };
+        let refused = refused.or_else(|| check(&parts).err().map(|failure| answer::failure(&failure)));
         async move {
-            match checked {
-                Ok(()) => service.call(Request::from_parts(parts, body)).await,
-                Err(failure) => Ok(answer::failure(&failure)),
+            match refused {
+                None => service.call(Request::from_parts(parts, body)).await,
+                Some(refused) => Ok(refused),
             }
         }
     });
@@ -123,6 +126,13 @@ pub(super) async fn connection(
             drop(connection.await);
         }
     }
+}
+
+/// The answer to a head beyond the limit, of which hyper has not noticed that: it closes the connection as hyper does.
+fn too_large() -> Response<LiteBody> {
+    let mut response = answer::failure(&Failure::head_too_large());
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 #[cfg(test)]

@@ -4,11 +4,13 @@
 mod accept;
 mod certificate;
 mod access;
+mod head;
 mod write_timeout;
 mod kubeconfig;
 mod listen;
 mod shared;
 
+pub use self::head::head_bytes;
 pub use self::listen::Server;
 pub use self::shared::{ServerSocket, SharedServer};
 pub use self::write_timeout::WRITE_TIMEOUT;
