@@ -16,13 +16,17 @@ use tokio::time::{sleep, timeout};
 
 use super::bed::{Bed, Model, PATIENCE};
 use super::streams::{client, get, response, rest};
+use super::timeouts::now;
 use super::upstream::Upstream;
 
 /// Long enough for a request to reach its endpoint.
 const MOMENT: Duration = Duration::from_millis(12);
 
-/// The number of concurrent streams of a client.
-const AT_ONCE: usize = 100;
+/// The number of concurrent streams of a client: few, so that all of them are soon open.
+const AT_ONCE: usize = 20;
+
+/// A stream is reset early within this time of its start.
+const EARLY: Duration = Duration::from_secs(1);
 
 /// The maximum number of connections to endpoints that a client may cause before its own ends: as many as it may open
 /// streams in that time.
@@ -48,9 +52,10 @@ async fn a_client_that_resets_most_streams_early_gets_enhance_your_calm() {
         });
         let (send, connection) = Builder::new().handshake::<_, Bytes>(bed.connect().await).await.unwrap();
         let ended = tokio::spawn(connection);
+        let mut late = 0;
         let flood = async {
             for round in 1.. {
-                let mut streams = Vec::new();
+                let (mut streams, began) = (Vec::new(), now());
                 for _ in 0..AT_ONCE {
                     let Ok(mut send) = send.clone().ready().await else { return };
                     let Ok(stream) = send.send_request(get("/"), true) else { return };
@@ -62,6 +67,8 @@ async fn a_client_that_resets_most_streams_early_gets_enhance_your_calm() {
                 }
                 streams.into_iter().for_each(|(_, mut body)| body.send_reset(Reason::CANCEL));
                 sleep(MOMENT).await;
+                // On a busy machine, the edge may see these resets too late to count them; others must make up for it.
+                late += if began.elapsed() < EARLY { 0 } else { 2 * AT_ONCE };
             }
         };
         timeout(PATIENCE, flood).await.expect("it is never ended");
@@ -70,7 +77,8 @@ async fn a_client_that_resets_most_streams_early_gets_enhance_your_calm() {
         bed.until_metric(r#"tidegate_http2_connections_ended_total{reason="too-many-resets"} 1"#).await;
         bed.until_metric("tidegate_requests_in_flight 0").await;
         let connections = connections.load(Relaxed);
-        assert!((1..=CONNECTIONS_MAX).contains(&connections), "{driver:?}: {connections} connections to the endpoint");
+        let max = CONNECTIONS_MAX + late;
+        assert!((1..=max).contains(&connections), "{driver:?}: {connections} connections to the endpoint, of {max}");
         println!("{driver:?}: {connections} connections to the endpoint");
         endpoint.abort();
     }
