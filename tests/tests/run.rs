@@ -100,7 +100,7 @@ async fn only_a_process_with_status_writes_to_the_cluster() {
             eventually("the status is written", || async {
                 let metrics = run.metrics().await;
                 let written = "tidegate_status_writes_total{outcome=\"written\"} 1";
-                if metrics.contains(written) { Ok(()) } else { Err("not yet") }
+                if metrics.contains(written) { Ok(()) } else { Err(metrics) }
             })
             .await;
         }
