@@ -48,7 +48,7 @@ pub(super) struct Wanted {
 pub(super) struct Reading {
     pub(super) objects: BTreeMap<Identity, Wanted>,
     pub(super) complaints: BTreeSet<Complaint>,
-    /// The files that could be read.
+    /// The files, with the last text of each that could be read.
     pub(super) files: BTreeMap<PathBuf, Stamp>,
 }
 
@@ -139,13 +139,16 @@ impl Reading {
         self.complaints.insert(Complaint { file: file.to_owned(), number, why });
     }
 
-    /// Keeps the objects that an earlier reading found in files and folders that are unreadable now.
+    /// Keeps the objects that an earlier reading found in files and folders that are unreadable now. Their stamps stay
+    /// too: the next text is compared with the last one that could be read.
     pub(super) fn keep_unread(&mut self, before: &Self) {
         let unread: Vec<PathBuf> = self.complaints.iter().map(|complaint| complaint.file.clone()).collect();
-        for (identity, wanted) in &before.objects {
-            if unread.iter().any(|path| wanted.file.starts_with(path)) {
-                self.objects.entry(identity.clone()).or_insert_with(|| wanted.clone());
-            }
+        let is_unread = |file: &Path| unread.iter().any(|path| file.starts_with(path));
+        for (identity, wanted) in before.objects.iter().filter(|(_, wanted)| is_unread(&wanted.file)) {
+            self.objects.entry(identity.clone()).or_insert_with(|| wanted.clone());
+        }
+        for (file, stamp) in before.files.iter().filter(|(file, _)| is_unread(file)) {
+            self.files.entry(file.clone()).or_insert(*stamp);
         }
     }
 
@@ -320,6 +323,43 @@ mod tests {
         check_rewritten(&longer, &["c", "a", "b"], 0, &["c", "a", "b"]);
         let renamed = a + &manifest("Service", "c", "spec: {type: ExternalName}\n");
         check_rewritten(&renamed, &["a", "b"], 1, &["a", "c"]);
+    }
+
+    /// Makes a file of two Services unreadable, then writes a text without one of them; both have to stay.
+    #[track_caller]
+    fn check_unreadable_moment(make_unreadable: impl Fn(&Path), text: &str, waits: usize) {
+        let folder = folder(&[("1.yaml", manifest("Service", "a", "") + &manifest("Service", "b", "spec: {}\n"))]);
+        let file = folder.path().join("1.yaml");
+        let follow = |before: &Reading| {
+            let mut reading = read(folder.path());
+            reading.keep_unread(before);
+            let waiting = reading.keep_unsettled(before, |_, _| false).len();
+            let names: Vec<String> = reading.objects.keys().map(|identity| identity.name.clone()).collect();
+            assert_eq!(names, ["a", "b"], "{:?}", reading.complaints);
+            (reading, waiting)
+        };
+        let whole = read(folder.path());
+        fs::remove_file(&file).unwrap();
+        make_unreadable(&file);
+        let (unread, waiting) = follow(&whole);
+        assert_eq!((unread.complaints.len(), waiting), (1, 0), "{:?}", unread.complaints);
+        let (still_unread, _) = follow(&unread);
+        fs::remove_file(&file).unwrap();
+        fs::write(&file, text).unwrap();
+        assert_eq!(follow(&still_unread).1, waits);
+    }
+
+    #[test]
+    fn a_file_is_as_protected_after_an_unreadable_moment_as_before() {
+        let fewer = manifest("Service", "a", "");
+        for (text, waits) in [(fewer.as_str(), 1), ("", 0), ("# nothing yet\n", 1)] {
+            let cut = |file: &Path| fs::write(file, [fewer.as_bytes(), b"# caf\xc3"].concat()).unwrap();
+            check_unreadable_moment(cut, text, waits);
+            let dangling = |file: &Path| std::os::unix::fs::symlink("nowhere", file).unwrap();
+            check_unreadable_moment(dangling, text, waits);
+            let too_long = |file: &Path| fs::File::create(file).unwrap().set_len(FILE_BYTES_MAX + 1).unwrap();
+            check_unreadable_moment(too_long, text, waits);
+        }
     }
 
     #[test]
