@@ -1,6 +1,15 @@
-//! The regular expressions of one object, and their limits.
+//! The regular expressions of one object, and their limits; and those of the objects of one list.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::model::{Comparison, Expression};
+
+/// The maximum memory of the expressions of one namespace in bytes, where equal ones count once: some thousands of
+/// usual ones.
+pub const NAMESPACE_EXPRESSION_BYTES_MAX: usize = 16 << 20;
+/// The maximum memory of all expressions in bytes.
+pub const EXPRESSION_BYTES_MAX: usize = 128 << 20;
 
 /// The regular expressions that an object holds, for the limits of several objects.
 #[derive(Debug)]
@@ -19,13 +28,66 @@ impl<'o> HeldExpressions<'o> {
     }
 }
 
+/// How the expressions of an object are made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Compiling<'p> {
+    /// Each is compiled.
+    #[default]
+    Each,
+    /// Those that are not in the pool are compiled.
+    Beside(&'p ExpressionPool),
+    /// Those that are not in the pool cannot be used; the reason is a predicate.
+    Only(&'p ExpressionPool, &'static str),
+}
+
+/// The expressions of the objects of one list, so that equal ones are compiled once, and that a list needs no more
+/// memory and time than what is kept of it. The limits are twice those of what is kept: there the oldest objects have
+/// precedence, and a list is in the order of names.
+#[derive(Debug, Default)]
+pub struct ExpressionPool {
+    all: BTreeMap<Comparison, BTreeMap<Box<str>, Expression>>,
+    bytes: usize,
+    by_namespace: BTreeMap<Arc<str>, usize>,
+}
+
+impl ExpressionPool {
+    /// Adds the expressions of an object.
+    pub fn add(&mut self, namespace: &Arc<str>, held: &HeldExpressions<'_>) {
+        for expression in &held.all {
+            let of_comparison = self.all.entry(expression.comparison()).or_default();
+            if !of_comparison.contains_key(expression.pattern()) {
+                of_comparison.insert(expression.pattern().into(), Expression::clone(expression));
+                self.bytes += expression.bytes();
+                *self.by_namespace.entry(Arc::clone(namespace)).or_default() += expression.bytes();
+            }
+        }
+    }
+
+    /// How the expressions of the next object of a namespace are made.
+    pub(super) fn compiling(&self, namespace: &str) -> Compiling<'_> {
+        let of_namespace = self.by_namespace.get(namespace).copied().unwrap_or_default();
+        if of_namespace > 2 * NAMESPACE_EXPRESSION_BYTES_MAX {
+            Compiling::Only(self, "comes after expressions of its namespace that need too much memory")
+        } else if self.bytes > 2 * EXPRESSION_BYTES_MAX {
+            Compiling::Only(self, "comes after expressions that need too much memory")
+        } else {
+            Compiling::Beside(self)
+        }
+    }
+
+    fn get(&self, pattern: &str, comparison: Comparison) -> Option<&Expression> {
+        self.all.get(&comparison)?.get(pattern)
+    }
+}
+
 /// The maximum memory of all expressions of one object, in bytes.
 const BYTES_MAX: usize = 1 << 20;
 /// The maximum work of compiling all expressions of one object; a unit takes a few nanoseconds at most.
 const WORK_MAX: u64 = 32 << 20;
 
 /// Compiles the expressions of one object in their order, as long as none of the limits is reached.
-pub(super) struct Expressions {
+pub(super) struct Expressions<'p> {
+    compiling: Compiling<'p>,
     max: usize,
     left: usize,
     made: Vec<Expression>,
@@ -33,10 +95,10 @@ pub(super) struct Expressions {
     work_left: u64,
 }
 
-impl Expressions {
+impl<'p> Expressions<'p> {
     /// At most this number of expressions.
-    pub(super) const fn new(max: usize) -> Self {
-        Self { max, left: max, made: Vec::new(), bytes_left: BYTES_MAX, work_left: WORK_MAX }
+    pub(super) const fn new(max: usize, compiling: Compiling<'p>) -> Self {
+        Self { compiling, max, left: max, made: Vec::new(), bytes_left: BYTES_MAX, work_left: WORK_MAX }
     }
 
     /// The next expression of the object. Equal ones are compiled once.
@@ -49,12 +111,26 @@ impl Expressions {
         if let Some(made) = self.made.iter().find(|it| it.pattern() == pattern && it.comparison() == comparison) {
             return Ok(made.clone());
         }
+        let (pool, refusal) = match self.compiling {
+            Compiling::Each => (None, None),
+            Compiling::Beside(pool) => (Some(pool), None),
+            Compiling::Only(pool, why) => (Some(pool), Some(why)),
+        };
+        if let Some(made) = pool.and_then(|pool| pool.get(pattern, comparison)) {
+            return self.keep(made.clone());
+        }
+        if let Some(why) = refusal {
+            return Err(why.to_owned());
+        }
         if self.work_left == 0 {
             return Err("comes after expressions that take too much work to compile".to_owned());
         }
         let made = Expression::new(pattern, comparison);
         self.take(made.as_ref().map_or_else(|fault| fault.work, Expression::work));
-        let expression = made.map_err(|fault| fault.to_string())?;
+        self.keep(made.map_err(|fault| fault.to_string())?)
+    }
+
+    fn keep(&mut self, expression: Expression) -> Result<Expression, String> {
         let bytes_left = self.bytes_left.checked_sub(expression.bytes());
         let exceeded = || format!("exceeds the limit of {BYTES_MAX} bytes of all expressions of one object");
         self.bytes_left = bytes_left.ok_or_else(exceeded)?;

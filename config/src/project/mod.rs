@@ -37,7 +37,7 @@ pub use annotations::deis::{DeisApp, DeisBuilder, DeisDomain, DeisExpression, De
 pub use config_map::ConfigMap;
 pub use deployment::Deployment;
 pub use endpoint_slice::{EndpointSlice, SliceEndpoint, SlicePort};
-pub use expressions::HeldExpressions;
+pub use expressions::{EXPRESSION_BYTES_MAX, ExpressionPool, HeldExpressions, NAMESPACE_EXPRESSION_BYTES_MAX};
 pub use ingress::{BackendRef, ClassRef, DefaultBackend, Ingress, PortRef};
 pub use ingress_class::IngressClass;
 pub use ingress_rules::{Rule, RulePath, Rules};
@@ -92,10 +92,13 @@ macro_rules! define {
         /// # Errors
         /// If the bytes do not identify an object. Every other fault is a finding of the projection.
         pub fn project(kind: Kind, bytes: &[u8]) -> Result<Projected, Unidentified> {
-            let source = RawObject::identify(kind, bytes)?;
-            Ok(match kind {
-                $(Kind::$kind => projected(&source, Object::$kind),)*
-            })
+            RawObject::identify(kind, bytes).map(|source| project_identified(&source))
+        }
+
+        fn project_identified(source: &RawObject<'_>) -> Projected {
+            match source.meta.object.kind {
+                $(Kind::$kind => projected(source, Object::$kind),)*
+            }
         }
 
         /// How often the bytes of an object mention regular expressions; 0 if it has none. Parses nothing.
@@ -150,6 +153,21 @@ macro_rules! define {
     };
 }
 kinds!(define);
+
+/// Projects one object of a list like [`project`], with the expressions of those before it.
+///
+/// # Errors
+/// If the bytes do not identify an object.
+pub fn project_listed(kind: Kind, bytes: &[u8], pool: &mut ExpressionPool) -> Result<Projected, Unidentified> {
+    let mut source = RawObject::identify(kind, bytes)?;
+    let namespace = &Arc::clone(&source.name().namespace);
+    source.compiling = pool.compiling(namespace);
+    let projected = project_identified(&source);
+    if let Some(held) = projected.object.as_ref().and_then(Object::expressions) {
+        pool.add(namespace, &held);
+    }
+    Ok(projected)
+}
 
 /// Reads the identity of an object, as [`project`] does.
 ///

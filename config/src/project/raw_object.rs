@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Meta;
+use super::expressions::Compiling;
 use super::field::{FindingList, InvalidValue, read, read_or_default};
 use crate::object::{Kind, ObjectName, ObjectRef, Uid};
 
@@ -116,6 +117,8 @@ pub(super) struct RawObject<'a> {
     pub(super) owners: Option<&'a RawValue>,
     finalizers: Option<&'a RawValue>,
     annotations: Option<&'a RawValue>,
+    /// How its expressions are made.
+    pub(super) compiling: Compiling<'a>,
 }
 
 /// Annotations by key, their values still raw.
@@ -155,6 +158,7 @@ impl<'a> RawObject<'a> {
             owners: metadata.owner_references,
             finalizers: metadata.finalizers,
             annotations: metadata.annotations,
+            compiling: Compiling::Each,
         })
     }
 

@@ -114,7 +114,7 @@ impl Projection for Service {
             let mut findings = FindingList::new(source.meta.object.clone());
             let age = Age { created_s: created_s(source.created, &mut findings), name: source.name().clone() };
             let label = source.label("app");
-            let app = deis::of_app(age, label.as_deref(), &annotations, &mut findings);
+            let app = deis::of_app(age, label.as_deref(), &annotations, source.compiling, &mut findings);
             Arc::new(DeisApp { findings: findings.into_findings().into(), ..app })
         });
         let mut of_builder = FindingList::new(source.meta.object.clone());

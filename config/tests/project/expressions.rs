@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 use tidegate_config::object::Kind;
-use tidegate_config::project::{Object, Projected, expressions_in, identify, project};
+use tidegate_config::project::{
+    ExpressionPool, NAMESPACE_EXPRESSION_BYTES_MAX, Object, Projected, expressions_in, identify, project,
+    project_listed,
+};
 
 use crate::manifest::{self, Manifest};
 
@@ -139,4 +142,36 @@ fn equal_expressions_of_an_object_are_compiled_once() {
     let all = object.expressions().unwrap().all;
     assert_eq!(all.len(), 3);
     assert!(all.iter().all(|it| it.is_same(all[0])));
+}
+
+/// A list of objects holds at most twice the memory of what is kept of it, and compiles equal expressions once.
+#[test]
+fn a_list_makes_a_limited_number_of_expressions() {
+    let object = |namespace: &str, number: usize, text: &str| {
+        let one =
+            |entry: usize| json!({"path": {"type": "RegularExpression", "value": format!(r"/{text}/{entry}/\w+")}});
+        let rules: Vec<Value> = (0..16)
+            .map(|rule| json!({"matches": (0..8).map(|entry| one(8 * rule + entry)).collect::<Vec<Value>>()}))
+            .collect();
+        let metadata = json!({"namespace": namespace, "name": format!("r{number}"), "resourceVersion": "1"});
+        json!({"metadata": metadata, "spec": {"rules": rules}}).to_string()
+    };
+    let mut pool = ExpressionPool::default();
+    let mut read = |object: String| project_listed(Kind::HttpRoute, object.as_bytes(), &mut pool).unwrap();
+    let (mut bytes, mut whole) = (0, 0);
+    for number in 0..80 {
+        let projected = read(object("loud", number, &number.to_string()));
+        let Some(held) = projected.object.as_ref().and_then(Object::expressions) else { break };
+        bytes += held.all.iter().map(|it| it.bytes()).sum::<usize>();
+        whole += 1;
+    }
+    assert!(whole > 8 && whole < 80 && bytes < 2 * NAMESPACE_EXPRESSION_BYTES_MAX + (1 << 20), "{whole}: {bytes}");
+    let dropped = read(object("loud", 99, "new"));
+    let told = dropped.findings.iter().filter(|it| it.to_string().contains("need too much memory")).count();
+    assert_eq!((dropped.object.unwrap().expressions().is_none(), told), (true, 16));
+    // Equal ones cost nothing, and other namespaces have their own limit.
+    let (equal, other) = (read(object("loud", 100, "0")), read(object("quiet", 101, "new")));
+    for projected in [equal, other] {
+        assert_eq!(projected.object.unwrap().expressions().unwrap().all.len(), 128, "{:?}", projected.findings);
+    }
 }

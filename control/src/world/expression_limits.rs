@@ -10,12 +10,8 @@ use std::sync::Arc;
 
 use tidegate_config::model::{Expression, Subject};
 use tidegate_config::object::ObjectRef;
-use tidegate_config::project::HeldExpressions;
+use tidegate_config::project::{EXPRESSION_BYTES_MAX, HeldExpressions, NAMESPACE_EXPRESSION_BYTES_MAX};
 
-/// The maximum memory of the expressions of one namespace in bytes: some thousands of usual ones.
-const NAMESPACE_BYTES_MAX: usize = 16 << 20;
-/// The maximum memory of all expressions in bytes.
-const BYTES_MAX: usize = 128 << 20;
 /// The maximum number of steps of all expressions for hosts: 2 ms.
 const HOST_STEPS_MAX: u64 = 1 << 20;
 
@@ -29,7 +25,11 @@ struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { namespace_bytes: NAMESPACE_BYTES_MAX, bytes: BYTES_MAX, host_steps: HOST_STEPS_MAX }
+        Self {
+            namespace_bytes: NAMESPACE_EXPRESSION_BYTES_MAX,
+            bytes: EXPRESSION_BYTES_MAX,
+            host_steps: HOST_STEPS_MAX,
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use super::{Annotation, Dialect, read};
 use crate::finding::Finding;
 use crate::model::{Compression, EdgeSettings, Expression, PathMatch};
 use crate::object::{Age, ObjectName};
-use crate::project::expressions::Expressions;
+use crate::project::expressions::{Compiling, Expressions};
 use crate::project::field::FindingList;
 use crate::project::raw_object::{Annotations, annotation_field};
 
@@ -223,6 +223,7 @@ pub(in crate::project) fn of_app(
     age: Age,
     label: Option<&str>,
     annotations: &Annotations<'_>,
+    compiling: Compiling<'_>,
     findings: &mut FindingList,
 ) -> DeisApp {
     let name = label.unwrap_or(&age.name.name);
@@ -232,9 +233,9 @@ pub(in crate::project) fn of_app(
     let fallbacks = read(OF_APP, APP, &mut app, annotations, findings);
     let whitelist = app.whitelist.map_or(Whitelist::None, |networks| Whitelist::Networks(networks.into()));
     let domains = domains(app.domains.as_deref(), findings);
-    let expression = expression(age.created_s, &domains, app.regex_domain.as_deref(), findings);
+    let expression = expression(age.created_s, &domains, app.regex_domain.as_deref(), compiling, findings);
     let certificates = certificates(app.certificates.as_deref().unwrap_or_default(), &age.name, findings);
-    let locations = locations(app.proxy_domain.as_deref(), app.proxy_locations.as_deref(), findings);
+    let locations = locations(app.proxy_domain.as_deref(), app.proxy_locations.as_deref(), compiling, findings);
     DeisApp {
         age,
         log_name,
@@ -299,7 +300,12 @@ fn certificates(list: &str, app: &ObjectName, findings: &mut FindingList) -> Box
 }
 
 /// Paths on another application's host. An invalid path does not affect the others.
-fn locations(other: Option<&str>, paths: Option<&str>, findings: &mut FindingList) -> Option<DeisLocations> {
+fn locations(
+    other: Option<&str>,
+    paths: Option<&str>,
+    compiling: Compiling<'_>,
+    findings: &mut FindingList,
+) -> Option<DeisLocations> {
     let [of_domain, of_paths] = ["router.deis.io/proxyDomain", PROXY_LOCATIONS].map(annotation_field);
     let (other, list) = match (other, paths) {
         (Some(other), Some(paths)) => (other, paths),
@@ -315,7 +321,7 @@ fn locations(other: Option<&str>, paths: Option<&str>, findings: &mut FindingLis
     };
     let domain = domain(other).map_err(|why| findings.dropped(&of_domain, other, why)).ok()?;
     let mut paths: Vec<PathMatch> = Vec::new();
-    let mut expressions = Expressions::new(EXPRESSIONS_MAX);
+    let mut expressions = Expressions::new(EXPRESSIONS_MAX, compiling);
     for entry in bounded(list, &of_paths, findings) {
         match location(entry, &mut expressions) {
             Ok(path) if paths.contains(&path) => {}

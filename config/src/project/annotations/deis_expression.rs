@@ -2,7 +2,7 @@
 
 use super::deis_value::DeisDomain;
 use crate::model::HostExpression;
-use crate::project::expressions::Expressions;
+use crate::project::expressions::{Compiling, Expressions};
 use crate::project::field::FindingList;
 use crate::project::raw_object::annotation_field;
 
@@ -30,6 +30,7 @@ pub(super) fn expression(
     created_s: i64,
     domains: &[DeisDomain],
     text: Option<&str>,
+    compiling: Compiling<'_>,
     findings: &mut FindingList,
 ) -> Option<DeisExpression> {
     let text = text.filter(|text| !text.trim().is_empty())?;
@@ -50,7 +51,7 @@ pub(super) fn expression(
     }
     let names: Vec<String> = meant.iter().map(|domain| regex_syntax::escape(&domain.to_string())).collect();
     // Checked by itself first, because it becomes one branch of an alternation.
-    let mut expressions = Expressions::new(1);
+    let mut expressions = Expressions::new(1, compiling);
     let host = expressions.check(text).and_then(|()| {
         let whole = format!(r"(?:{}|{text})\..+", names.join("|"));
         expressions.compile(&whole, HostExpression::COMPARISON)

@@ -13,6 +13,8 @@ use crate::model::{
     Comparison, DisabledAgents, Extent, HostPattern, MediaTypes, PathMatch, Proxied, RegexCase, Subject, WildcardDepth,
 };
 use crate::project::annotation_value::sources;
+#[cfg(test)]
+use crate::project::expressions::Compiling;
 use crate::project::expressions::Expressions;
 
 /// The longest time of an annotation: a year.
@@ -169,7 +171,7 @@ pub(super) fn certificate(entry: &str) -> Result<(Arc<str>, Arc<str>), String> {
 
 /// The path of a `location` of nginx: a prefix of characters, or the match of its modifier. `^~` gives the prefix
 /// precedence over expressions.
-pub(super) fn location(entry: &str, expressions: &mut Expressions) -> Result<PathMatch, String> {
+pub(super) fn location(entry: &str, expressions: &mut Expressions<'_>) -> Result<PathMatch, String> {
     let (modifier, path) = match entry.split_once(char::is_whitespace) {
         Some((modifier, path)) => (modifier, path.trim_start()),
         None => ("", entry),
@@ -184,7 +186,7 @@ pub(super) fn location(entry: &str, expressions: &mut Expressions) -> Result<Pat
     }
 }
 
-fn expression(text: &str, case: RegexCase, expressions: &mut Expressions) -> Result<PathMatch, String> {
+fn expression(text: &str, case: RegexCase, expressions: &mut Expressions<'_>) -> Result<PathMatch, String> {
     let comparison = Comparison { subject: Subject::Path, case, extent: Extent::Anywhere };
     expressions.compile(text, comparison).map(PathMatch::Regex)
 }
@@ -264,7 +266,7 @@ mod tests {
             &["0", "-1", "text", "a.com: b"],
         );
         check(
-            |text| location(text, &mut Expressions::new(1)),
+            |text| location(text, &mut Expressions::new(1, Compiling::Each)),
             &["/webhooks", "= /x", "^~ /x", "~ ^/v[0-9]+", "~* \\.png$"],
             &["/", "^~ /", "webhooks", "", "! /x", "~ (", "/a b"],
         );

@@ -126,7 +126,7 @@ impl Projection for GrpcRoute {
         let age = Age { created_s: created_s(source.created, findings), name: own.clone() };
         let parents = parents(spec.parent_refs, own, findings);
         let hostnames = hostnames(spec.hostnames, HOSTNAMES_MAX, findings);
-        let (rules, dropped) = Rules::of(&source.meta, findings).read(spec.rules, rule);
+        let (rules, dropped) = Rules::of(source, findings).read(spec.rules, rule);
         Ok(Self { age, parents, hostnames, rules, dropped })
     }
 
@@ -166,7 +166,7 @@ fn every_call() -> GrpcMatch {
 fn grpc_match(
     raw: &RawValue,
     field: &str,
-    expressions: &mut Expressions,
+    expressions: &mut Expressions<'_>,
     findings: &mut FindingList,
 ) -> Result<GrpcMatch, InvalidValue> {
     let json: MatchJson<'_> = read(raw, field)?;

@@ -81,7 +81,7 @@ pub(super) fn every_request() -> HttpMatch {
 pub(super) fn http_match(
     raw: &RawValue,
     field: &str,
-    expressions: &mut Expressions,
+    expressions: &mut Expressions<'_>,
     findings: &mut FindingList,
 ) -> Result<HttpMatch, InvalidValue> {
     let json: MatchJson<'_> = read(raw, field)?;
@@ -92,7 +92,7 @@ pub(super) fn http_match(
     Ok(HttpMatch { path, conditions: Conditions { methods, headers, queries } })
 }
 
-fn path(json: PathJson, field: &str, expressions: &mut Expressions) -> Result<PathMatch, InvalidValue> {
+fn path(json: PathJson, field: &str, expressions: &mut Expressions<'_>) -> Result<PathMatch, InvalidValue> {
     let text = json.value.unwrap_or_else(|| "/".to_owned());
     let fault =
         |below: &str, value: String, why: String| InvalidValue { field: format!("{field}.path.{below}"), value, why };
@@ -137,7 +137,7 @@ pub(super) fn values(
     list: Option<Vec<&RawValue>>,
     named: Named,
     field: &str,
-    expressions: &mut Expressions,
+    expressions: &mut Expressions<'_>,
     findings: &mut FindingList,
 ) -> Result<Box<[ValueMatch]>, InvalidValue> {
     let list = list.unwrap_or_default();
@@ -160,7 +160,12 @@ pub(super) fn values(
     Ok(values.into())
 }
 
-fn value(raw: &RawValue, named: Named, field: &str, expressions: &mut Expressions) -> Result<ValueMatch, InvalidValue> {
+fn value(
+    raw: &RawValue,
+    named: Named,
+    field: &str,
+    expressions: &mut Expressions<'_>,
+) -> Result<ValueMatch, InvalidValue> {
     let json: ValueJson = read(raw, field)?;
     let fault = |below: &str, value: &str, why: String| InvalidValue {
         field: format!("{field}.{below}"),

@@ -138,7 +138,7 @@ impl Projection for HttpRoute {
         let (rules, dropped) = match spec.rules {
             // The API server adds this rule to the object as a default.
             None => ([every_rule()].into(), Box::default()),
-            list => Rules::of(&source.meta, findings).read(list, rule),
+            list => Rules::of(source, findings).read(list, rule),
         };
         Ok(Self { age, parents, hostnames, rules, dropped })
     }

@@ -4,9 +4,9 @@ use serde_json::value::RawValue;
 
 use crate::model::Expression;
 use crate::object::{ObjectName, Uid};
-use crate::project::Meta;
 use crate::project::expressions::Expressions;
 use crate::project::field::{FindingList, InvalidValue};
+use crate::project::raw_object::RawObject;
 
 /// The maximum number of rules of one route.
 const RULES_MAX: usize = 16;
@@ -56,16 +56,17 @@ pub(super) struct Rules<'r> {
     pub(super) own: &'r ObjectName,
     /// Its uid.
     pub(super) uid: Option<Uid>,
-    expressions: Expressions,
+    expressions: Expressions<'r>,
     matches_left: usize,
     pub(super) findings: &'r mut FindingList,
 }
 
 impl<'r> Rules<'r> {
     /// The state before the first rule.
-    pub(super) fn of(route: &'r Meta, findings: &'r mut FindingList) -> Self {
-        let (own, uid) = (&route.object.name, route.uid);
-        Self { own, uid, expressions: Expressions::new(EXPRESSIONS_MAX), matches_left: MATCHES_MAX, findings }
+    pub(super) fn of(route: &'r RawObject<'_>, findings: &'r mut FindingList) -> Self {
+        let (own, uid, expressions) =
+            (route.name(), route.meta.uid, Expressions::new(EXPRESSIONS_MAX, route.compiling));
+        Self { own, uid, expressions, matches_left: MATCHES_MAX, findings }
     }
 
     /// The valid rules, and the indexes of the invalid ones.
@@ -94,7 +95,7 @@ impl<'r> Rules<'r> {
         list: Option<Vec<&RawValue>>,
         field: &str,
         every: impl Fn() -> M,
-        one: impl Fn(&RawValue, &str, &mut Expressions, &mut FindingList) -> Result<M, InvalidValue>,
+        one: impl Fn(&RawValue, &str, &mut Expressions<'_>, &mut FindingList) -> Result<M, InvalidValue>,
     ) -> Result<Box<[M]>, InvalidValue> {
         let list = list.unwrap_or_default();
         if list.is_empty() {

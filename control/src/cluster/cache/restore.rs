@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tidegate_config::object::ObjectName;
-use tidegate_config::project::{Projected, project};
+use tidegate_config::project::{ExpressionPool, Projected, project_listed};
 
 use super::folder;
 use super::seal::Seal;
@@ -192,8 +192,8 @@ fn read_collection(
     (collection, whole): (Collection, bool),
     position: Position,
 ) -> Result<RestoredCollection, UnusableStore> {
-    let (mut objects, mut raw, mut unread) = (Vec::new(), Vec::new(), 0);
-    store.read(name, |_, value| match project(collection.kind, value) {
+    let (mut objects, mut raw, mut unread, mut pool) = (Vec::new(), Vec::new(), 0, ExpressionPool::default());
+    store.read(name, |_, value| match project_listed(collection.kind, value, &mut pool) {
         Ok(projected) => {
             let name = &projected.meta.object.name;
             raw.extend(whole.then(|| (name.clone(), Bytes::copy_from_slice(value))));

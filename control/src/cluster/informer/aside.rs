@@ -7,7 +7,7 @@ use std::future::pending;
 use std::time::Instant;
 
 use tidegate_config::object::{Kind, ObjectRef};
-use tidegate_config::project::{Projected, Unidentified, expressions_in, project};
+use tidegate_config::project::{ExpressionPool, Projected, Unidentified, expressions_in, project, project_listed};
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
 /// The maximum memory of waiting objects in bytes. Beyond it, the watch waits.
@@ -53,6 +53,15 @@ struct Waiting {
 /// If the object has no identity.
 pub(super) async fn project_aside(kind: Kind, bytes: Box<[u8]>) -> Result<Projected, Unidentified> {
     ended(spawn_blocking(move || project(kind, &bytes))).await
+}
+
+/// The same for an object of a list. Returns the pool, too.
+pub(super) async fn project_listed_aside(
+    kind: Kind,
+    bytes: Box<[u8]>,
+    mut pool: ExpressionPool,
+) -> (Result<Projected, Unidentified>, ExpressionPool) {
+    ended(spawn_blocking(move || (project_listed(kind, &bytes, &mut pool), pool))).await
 }
 
 /// The result of a projection, which does not panic.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use kube::client::Body;
 use tidegate_config::object::Kind;
-use tidegate_config::project::{Projected, Unidentified, expressions_in, project};
+use tidegate_config::project::{ExpressionPool, Projected, Unidentified, expressions_in, project};
 
 use super::api::{Api, chunk};
-use super::aside::project_aside;
+use super::aside::project_listed_aside;
 use super::failure::Failure;
 use super::frames::TooLong;
 use super::items::Items;
@@ -25,7 +25,14 @@ pub(super) struct List {
 
 /// Fetches a collection and projects its objects. Their bytes are passed to the cache and the server of copies.
 pub(super) async fn list(api: &Api, page_objects: u32, tee: &Tee) -> Result<List, Failure> {
-    let mut read = Projecting { kind: api.kind(), tee, objects: Vec::new(), unidentified: 0, aside: Vec::new() };
+    let mut read = Projecting {
+        kind: api.kind(),
+        tee,
+        objects: Vec::new(),
+        unidentified: 0,
+        aside: Vec::new(),
+        pool: ExpressionPool::default(),
+    };
     let resource_version = pages(api, page_objects, &mut read).await?;
     let Projecting { objects, unidentified, .. } = read;
     Ok(List { objects, resource_version, unidentified })
@@ -55,6 +62,7 @@ struct Projecting<'l> {
     objects: Vec<Projected>,
     unidentified: u64,
     aside: Vec<Box<[u8]>>,
+    pool: ExpressionPool,
 }
 
 impl Projecting<'_> {
@@ -83,7 +91,8 @@ impl Receiver for Projecting<'_> {
 
     async fn catch_up(&mut self) {
         for item in std::mem::take(&mut self.aside) {
-            let projected = project_aside(self.kind, item.clone()).await;
+            let (projected, pool) = project_listed_aside(self.kind, item.clone(), std::mem::take(&mut self.pool)).await;
+            self.pool = pool;
             self.add(&item, projected);
         }
     }
