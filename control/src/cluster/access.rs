@@ -178,7 +178,10 @@ impl Access {
     /// `true` if a client of this version has to be built again, whatever its requests are answered.
     pub(super) fn outdates(&self, version: &Version) -> bool {
         !Arc::ptr_eq(&version.files, &self.files.current())
-            || version.run.as_ref().is_some_and(|run| run.is_ending() || !self.plugin.is_newest(run))
+            || version
+                .run
+                .as_ref()
+                .is_some_and(|run| run.is_ending() || !run.is_of(&version.files) || !self.plugin.is_newest(run))
     }
 
     /// The configuration for the next client: after reading the files, if `reread`; and after running a credential

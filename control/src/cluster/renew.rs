@@ -31,6 +31,9 @@ const REFUSED: u8 = 2;
 
 type Build = dyn Fn(&Config) -> Result<Stack, ConnectError> + Send + Sync;
 
+/// The next client and its credentials; `None` if the present one stays.
+type Renewal = BoxFuture<'static, Result<Option<(Version, Stack)>, String>>;
+
 /// A client with a function that builds another one.
 pub(crate) struct Renewed {
     access: Access,
@@ -39,7 +42,7 @@ pub(crate) struct Renewed {
     built: Option<(Version, Stack)>,
     /// The reason why there are none, or none that are newer.
     lacking: String,
-    renewal: Option<BoxFuture<'static, Result<(Version, Stack), String>>>,
+    renewal: Option<Renewal>,
     /// The worst outcome of the requests of this client.
     outcome: Arc<AtomicU8>,
 }
@@ -58,19 +61,22 @@ impl Renewed {
     }
 
     /// The next client, if one is needed. `outcome` is that of the requests of the present one.
-    fn renewal(&self, outcome: u8) -> Option<BoxFuture<'static, Result<(Version, Stack), String>>> {
-        let version = self.built.as_ref().map(|(version, _)| version.clone());
+    fn renewal(&self, outcome: u8) -> Option<Renewal> {
+        let present = self.built.as_ref().map(|(version, _)| version.clone());
         let outcome = if self.access.is_fixed() { SOUND } else { outcome };
-        if outcome == SOUND && version.as_ref().is_some_and(|version| !self.access.outdates(version)) {
+        if outcome == SOUND && present.as_ref().is_some_and(|version| !self.access.outdates(version)) {
             return None;
         }
         let (access, build) = (self.access.clone(), Arc::clone(&self.build));
         let renewal = async move {
-            let refused = version.as_ref().filter(|_| outcome == REFUSED);
+            let refused = present.as_ref().filter(|_| outcome == REFUSED);
             let (version, config) = access.renew(outcome != SOUND, refused).await?;
+            if outcome == SOUND && present.as_ref() == Some(&version) {
+                return Ok(None);
+            }
             // An old kind of plugin is run by kube, and would block.
             let built = tokio::task::spawn_blocking(move || build(&config).map_err(|why| why.to_string()));
-            Ok((version, built.await.map_err(|why| why.to_string())??))
+            Ok(Some((version, built.await.map_err(|why| why.to_string())??)))
         };
         Some(renewal.boxed())
     }
@@ -89,7 +95,8 @@ impl Service<Request<Body>> for Renewed {
             let renewed = ready!(renewal.poll_unpin(cx));
             self.renewal = None;
             match renewed {
-                Ok(built) => {
+                Ok(None) => {}
+                Ok(Some(built)) => {
                     self.built = Some(built);
                     // Later results of the previous client's requests say nothing about this one.
                     self.outcome = Arc::default();

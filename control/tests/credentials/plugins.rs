@@ -15,16 +15,27 @@ struct Plugin {
 
 impl Plugin {
     async fn new() -> Self {
-        let plugin = Self { folder: tempfile::tempdir().unwrap(), server: Server::start().await };
+        let plugin = Self::beside(Server::start().await);
+        plugin.write_config(&plugin.at("config"));
+        plugin
+    }
+
+    /// A plugin that no kubeconfig names yet, for a server.
+    fn beside(server: Server) -> Self {
+        let plugin = Self { folder: tempfile::tempdir().unwrap(), server };
         let script = "echo run >>\"$0.runs\"; printf '%s' \"$KUBERNETES_EXEC_INFO\" >\"$0.info\"; cat \"$0.out\"";
         std::fs::write(plugin.at("plugin"), script).unwrap();
+        plugin
+    }
+
+    /// Writes a kubeconfig of this plugin and server.
+    fn write_config(&self, config: &Path) {
         let exec = json!({
-            "apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/sh", "args": [plugin.at("plugin")],
+            "apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/sh", "args": [self.at("plugin")],
             "interactiveMode": "Never", "provideClusterInfo": true, "env": [{"name": "A", "value": "b"}],
         });
-        let cluster = json!({"server": format!("http://{}", plugin.server.address)});
-        std::fs::write(plugin.at("config"), kubeconfig(&cluster, &json!({"exec": exec}))).unwrap();
-        plugin
+        let cluster = json!({"server": format!("http://{}", self.server.address)});
+        replace(config, &kubeconfig(&cluster, &json!({"exec": exec})));
     }
 
     fn at(&self, name: &str) -> std::path::PathBuf {
@@ -114,4 +125,57 @@ async fn a_failing_plugin_is_tried_again_and_its_output_is_not_shown() {
     asking.ask().await.unwrap_err();
     plugin.server.accept("Bearer one");
     assert_eq!(asking.ask().await.unwrap(), "Bearer one");
+}
+
+/// Asks until the answer is no longer the `old` one, which is as good until then.
+async fn next_answer(asking: &Asking, old: &str) -> String {
+    for _ in 0..600 {
+        let answer = asking.ask().await.unwrap();
+        if answer != old {
+            return answer;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    panic!("the plugin is not run again")
+}
+
+/// Refuses a request once, after which the files are read again.
+async fn refuse_once(plugin: &Plugin, asking: &Asking) {
+    plugin.server.accept("Bearer none");
+    asking.ask().await.unwrap_err();
+    plugin.server.accept("Bearer one");
+}
+
+#[tokio::test]
+async fn credentials_of_one_plugin_never_go_to_the_server_of_another() {
+    let (plugin, other) = (Plugin::new().await, Plugin::beside(Server::start().await));
+    plugin.prints("one", None);
+    let asking = Asking::by(&plugin.at("config"));
+    assert_eq!(asking.ask().await.unwrap(), "Bearer one");
+    other.server.accept("Bearer two");
+    other.write_config(&plugin.at("config"));
+    refuse_once(&plugin, &asking).await;
+    // The other plugin fails, and its server refuses the token of the first.
+    assert_eq!(asking.ask().await.unwrap(), "Bearer one");
+    assert_eq!((plugin.runs(), other.runs()), (1, 1));
+    other.prints("two", None);
+    assert_eq!(next_answer(&asking, "Bearer one").await, "Bearer two");
+    assert_eq!(plugin.runs(), 1);
+}
+
+#[tokio::test]
+async fn a_plugin_that_failed_for_a_changed_kubeconfig_is_run_again() {
+    let plugin = Plugin::new().await;
+    plugin.prints("one", None);
+    let asking = Asking::by(&plugin.at("config"));
+    assert_eq!(asking.ask().await.unwrap(), "Bearer one");
+    pause().await;
+    std::fs::remove_file(plugin.at("plugin.out")).unwrap();
+    let config = std::fs::read_to_string(plugin.at("config")).unwrap();
+    replace(&plugin.at("config"), &(config + "\n"));
+    refuse_once(&plugin, &asking).await;
+    assert_eq!(asking.ask().await.unwrap(), "Bearer one");
+    plugin.prints("two", None);
+    plugin.server.accepted.send_replace(None);
+    assert_eq!(next_answer(&asking, "Bearer one").await, "Bearer two");
 }

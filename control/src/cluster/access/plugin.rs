@@ -30,7 +30,8 @@ use crate::followed::{Following, Reports, single_value};
 const SOURCE: &str = "credential-plugin";
 /// The time for one run.
 const RUN_TIMEOUT: Duration = Duration::from_secs(30);
-/// The time between the beginnings of two runs, so that many requests that are refused at once cause one run.
+/// The time between the beginnings of two runs for one configuration, so that many requests that are refused at once
+/// cause one run.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Credentials are renewed so long before they end, or when a quarter of their time is left.
 const MARGIN: Duration = Duration::from_secs(60);
@@ -54,6 +55,17 @@ impl Run {
         self.renew_at.is_some_and(|at| at <= clock::wall())
     }
 
+    /// `true` if these are credentials of the plugin of a configuration, run for this version of its files.
+    pub(super) fn is_of(&self, files: &Arc<Config>) -> bool {
+        Arc::ptr_eq(&self.files, files)
+    }
+
+    /// `true` if the same plugin has made these credentials for the same server. Others must not be sent there.
+    fn may_serve(&self, files: &Config) -> bool {
+        let plugin = |files: &Config| files.auth_info.exec.as_ref().and_then(|exec| serde_json::to_value(exec).ok());
+        self.files.cluster_url == files.cluster_url && plugin(&self.files) == plugin(files)
+    }
+
     /// The configuration with these credentials in place of the plugin.
     pub(super) fn fill(&self, mut config: Config) -> Config {
         let user = &mut config.auth_info;
@@ -67,11 +79,18 @@ impl Run {
     }
 }
 
+/// A run that failed.
+struct Failure {
+    begun: Instant,
+    why: String,
+    files: Arc<Config>,
+}
+
 /// The runs of a plugin.
 pub(super) struct Plugin {
     newest: watch::Sender<Option<Arc<Run>>>,
-    /// The last attempt that failed, and why. Held during a run, so that there is one at a time.
-    failed: Mutex<Option<(Instant, String)>>,
+    /// The last attempt, if it failed. Held during a run, so that there is one at a time.
+    failed: Mutex<Option<Failure>>,
     following: Following,
     reports: std::sync::OnceLock<Reports>,
 }
@@ -91,7 +110,7 @@ impl Plugin {
     }
 
     /// The credentials: those of the newest run, unless it is the `refused` one, ends soon, or had other files. If the
-    /// plugin fails, those of the newest run all the same.
+    /// plugin fails, those of the newest run all the same, if the same plugin made them for the same server.
     pub(super) async fn credentials(
         &self,
         exec: &ExecConfig,
@@ -99,20 +118,21 @@ impl Plugin {
         refused: Option<&Arc<Run>>,
     ) -> Result<Arc<Run>, String> {
         let mut failed = self.failed.lock().await;
-        let newest = self.newest.borrow().clone();
+        let newest = self.newest.borrow().clone().filter(|run| run.may_serve(files));
         let now = clock::now();
         let just_now = |begun: Instant| now.saturating_duration_since(begun) < PAUSE;
         if let Some(run) = &newest {
             let refused = refused.is_some_and(|refused| Arc::ptr_eq(refused, run));
-            let fits = Arc::ptr_eq(&run.files, files) && !run.is_ending() && !refused;
+            let fits = run.is_of(files) && !run.is_ending() && !refused;
             if fits || just_now(run.begun) {
                 return Ok(Arc::clone(run));
             }
         }
-        if let Some((begun, why)) = &*failed
-            && just_now(*begun)
+        if let Some(failure) = &*failed
+            && Arc::ptr_eq(&failure.files, files)
+            && just_now(failure.begun)
         {
-            return newest.ok_or_else(|| why.clone());
+            return newest.ok_or_else(|| failure.why.clone());
         }
         let reports = self.reports.get_or_init(|| self.following.reports(SOURCE));
         match run(exec, files, now).await {
@@ -127,7 +147,7 @@ impl Plugin {
             }
             Err(why) => {
                 reports.bad(&why);
-                *failed = Some((now, why.clone()));
+                *failed = Some(Failure { begun: now, why: why.clone(), files: Arc::clone(files) });
                 newest.ok_or(why)
             }
         }
