@@ -28,21 +28,17 @@ impl<'o> HeldExpressions<'o> {
     }
 }
 
-/// How the expressions of an object are made.
+/// How the expressions of an object are made; by default, each is compiled.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) enum Compiling<'p> {
-    /// Each is compiled.
-    #[default]
-    Each,
-    /// Those that are not in the pool are compiled.
-    Beside(&'p ExpressionPool),
-    /// Those that are not in the pool cannot be used; the reason is a predicate.
-    Only(&'p ExpressionPool, &'static str),
+pub(super) struct Compiling<'p> {
+    /// Those in it are not compiled again.
+    pool: Option<&'p ExpressionPool>,
+    /// Why others cannot be used, as a predicate.
+    refusal: Option<&'static str>,
 }
 
-/// The expressions of the objects of one list, so that equal ones are compiled once, and that a list needs no more
-/// memory and time than what is kept of it. The limits are twice those of what is kept: there the oldest objects have
-/// precedence, and a list is in the order of names.
+/// The expressions of the objects of one list: equal ones are compiled once, and their memory is limited. The limits
+/// are twice those of stored objects, of which the oldest have precedence; a list is in the order of names.
 #[derive(Debug, Default)]
 pub struct ExpressionPool {
     all: BTreeMap<Comparison, BTreeMap<Box<str>, Expression>>,
@@ -66,13 +62,12 @@ impl ExpressionPool {
     /// How the expressions of the next object of a namespace are made.
     pub(super) fn compiling(&self, namespace: &str) -> Compiling<'_> {
         let of_namespace = self.by_namespace.get(namespace).copied().unwrap_or_default();
-        if of_namespace > 2 * NAMESPACE_EXPRESSION_BYTES_MAX {
-            Compiling::Only(self, "comes after expressions of its namespace that need too much memory")
-        } else if self.bytes > 2 * EXPRESSION_BYTES_MAX {
-            Compiling::Only(self, "comes after expressions that need too much memory")
+        let refusal = if of_namespace > 2 * NAMESPACE_EXPRESSION_BYTES_MAX {
+            Some("comes after expressions of its namespace that need too much memory")
         } else {
-            Compiling::Beside(self)
-        }
+            (self.bytes > 2 * EXPRESSION_BYTES_MAX).then_some("comes after expressions that need too much memory")
+        };
+        Compiling { pool: Some(self), refusal }
     }
 
     fn get(&self, pattern: &str, comparison: Comparison) -> Option<&Expression> {
@@ -111,11 +106,7 @@ impl<'p> Expressions<'p> {
         if let Some(made) = self.made.iter().find(|it| it.pattern() == pattern && it.comparison() == comparison) {
             return Ok(made.clone());
         }
-        let (pool, refusal) = match self.compiling {
-            Compiling::Each => (None, None),
-            Compiling::Beside(pool) => (Some(pool), None),
-            Compiling::Only(pool, why) => (Some(pool), Some(why)),
-        };
+        let Compiling { pool, refusal } = self.compiling;
         if let Some(made) = pool.and_then(|pool| pool.get(pattern, comparison)) {
             return self.keep(made.clone());
         }

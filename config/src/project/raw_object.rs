@@ -158,7 +158,7 @@ impl<'a> RawObject<'a> {
             owners: metadata.owner_references,
             finalizers: metadata.finalizers,
             annotations: metadata.annotations,
-            compiling: Compiling::Each,
+            compiling: Compiling::default(),
         })
     }
 

@@ -266,7 +266,7 @@ mod tests {
             &["0", "-1", "text", "a.com: b"],
         );
         check(
-            |text| location(text, &mut Expressions::new(1, Compiling::Each)),
+            |text| location(text, &mut Expressions::new(1, Compiling::default())),
             &["/webhooks", "= /x", "^~ /x", "~ ^/v[0-9]+", "~* \\.png$"],
             &["/", "^~ /", "webhooks", "", "! /x", "~ (", "/a b"],
         );

@@ -21,7 +21,7 @@ pub(super) const REGULAR_EXPRESSION: &str = "RegularExpression";
 const EXPRESSIONS_MAX: usize = 128;
 
 /// A rule of a route.
-pub(super) trait Rule: Clone {
+pub(super) trait Rule {
     /// Its index in `spec.rules`.
     fn index(&self) -> usize;
     /// The expressions of each of its matches.

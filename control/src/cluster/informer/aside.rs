@@ -7,7 +7,7 @@ use std::future::pending;
 use std::time::Instant;
 
 use tidegate_config::object::{Kind, ObjectRef};
-use tidegate_config::project::{ExpressionPool, Projected, Unidentified, expressions_in, project, project_listed};
+use tidegate_config::project::{ExpressionPool, Projected, Unidentified, project, project_listed};
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
 /// The maximum memory of waiting objects in bytes. Beyond it, the watch waits.
@@ -74,11 +74,11 @@ async fn ended<T>(running: impl Future<Output = Result<T, JoinError>>) -> T {
 }
 
 impl Aside {
-    /// Takes an identified object. An earlier state of it is dropped.
-    pub(super) fn put(&mut self, object: ObjectRef, bytes: &[u8], received: Instant) {
+    /// Takes an identified object with this number of expressions. An earlier state of it is dropped.
+    pub(super) fn put(&mut self, object: ObjectRef, bytes: &[u8], expressions: usize, received: Instant) {
         self.forget(&object);
         self.arrivals += 1;
-        let turn = Turn { expressions: expressions_in(object.kind, bytes), arrival: self.arrivals };
+        let turn = Turn { expressions, arrival: self.arrivals };
         self.bytes += bytes.len();
         self.turns.insert(object.clone(), turn);
         self.waiting.insert(turn, Waiting { object, bytes: bytes.into(), received });
@@ -144,7 +144,7 @@ mod tests {
     }
 
     fn put(aside: &mut Aside, name: &str, version: &str, expressions: usize) {
-        aside.put(object(name), route(name, version, expressions).as_bytes(), clock::now());
+        aside.put(object(name), route(name, version, expressions).as_bytes(), expressions, clock::now());
     }
 
     async fn all(aside: &mut Aside) -> Vec<String> {
@@ -195,9 +195,9 @@ mod tests {
     async fn waiting_objects_have_a_limit_of_memory() {
         let mut aside = Aside::default();
         let bytes = vec![b' '; 1 << 20];
-        (0..16).for_each(|number| aside.put(object(&number.to_string()), &bytes, clock::now()));
+        (0..16).for_each(|number| aside.put(object(&number.to_string()), &bytes, 1, clock::now()));
         assert!(!aside.is_full());
-        aside.put(object("one more"), &bytes, clock::now());
+        aside.put(object("one more"), &bytes, 1, clock::now());
         assert!(aside.is_full());
     }
 }

@@ -158,18 +158,21 @@ impl Watch<'_> {
         let kind = self.api.kind();
         let project = |object: &RawValue| project(kind, object.get().as_bytes()).map_err(Failure::Unidentified);
         let keeps = self.overlay.keeps();
-        let has_expressions = |object: &RawValue| expressions_in(kind, object.get().as_bytes()) > 0;
+        let expressions = match &frame {
+            Frame::There(object) => expressions_in(kind, object.get().as_bytes()),
+            Frame::Gone(_) | Frame::Bookmark(_) => 0,
+        };
         if let Frame::There(object) = &frame
             && !keeps
-            && has_expressions(object)
+            && expressions > 0
         {
-            return self.put_aside(object.get().as_bytes(), received);
+            return self.put_aside(object.get().as_bytes(), expressions, received);
         }
         let raw = frame.raw();
         let bookmark = matches!(frame, Frame::Bookmark(_));
         let (event, reached, kept, about) = match frame {
             Frame::There(object) => {
-                let projected = if has_expressions(object) {
+                let projected = if expressions > 0 {
                     project_aside(kind, object.get().as_bytes().into()).await.map_err(Failure::Unidentified)?
                 } else {
                     project(object)?
@@ -218,10 +221,10 @@ impl Watch<'_> {
     }
 
     /// Projects an object beside the watch. As it is kept, it counts as reached.
-    fn put_aside(&mut self, bytes: &[u8], received: Instant) -> Result<(), Stop> {
+    fn put_aside(&mut self, bytes: &[u8], expressions: usize, received: Instant) -> Result<(), Stop> {
         let Meta { object, resource_version, .. } = identify(self.api.kind(), bytes).map_err(Failure::Unidentified)?;
         self.tee.event(&object.name, bytes, false, &resource_version);
-        self.aside.put(object, bytes, received);
+        self.aside.put(object, bytes, expressions, received);
         self.objects += 1;
         *self.reached = resource_version;
         Ok(())
