@@ -169,28 +169,30 @@ impl Conditions {
     /// take some of its steps.
     #[must_use]
     pub fn unmet<'a, H: Head + ?Sized>(&'a self, head: &H, steps: &Steps) -> Option<Unmet<'a>> {
-        self.unmet_unless(head, steps, |_| false)
+        self.unmet_by_method(head.method()).or_else(|| self.unmet_by_values(head, steps, |_| false))
     }
 
-    /// Like [`Conditions::unmet`], for a request whose headers are not all known. Those of which `is_unknown` returns
-    /// `true`, by their names in lower case, meet every condition.
-    pub(super) fn unmet_unless<'a, H: Head + ?Sized>(
+    /// The condition on the method, if it does not hold for this one.
+    pub(super) fn unmet_by_method(&self, method: &str) -> Option<Unmet<'_>> {
+        let is_met = self.methods.is_empty() || self.methods.iter().any(|own| **own == *method);
+        (!is_met).then_some(Unmet::Method(&self.methods))
+    }
+
+    /// The first condition on a header or query parameter that a request does not meet, unless `is_excused`.
+    /// Expressions take some of its steps.
+    pub(super) fn unmet_by_values<'a, H: Head + ?Sized>(
         &'a self,
         head: &H,
         steps: &Steps,
-        is_unknown: impl Fn(&str) -> bool,
+        mut is_excused: impl FnMut(Unmet<'a>) -> bool,
     ) -> Option<Unmet<'a>> {
-        if !self.methods.is_empty() && !self.methods.iter().any(|method| **method == *head.method()) {
-            return Some(Unmet::Method(&self.methods));
-        }
-        let header = |m: &'a ValueMatch| {
-            m.unmet(ValueSource::Header, head.header(&m.name), steps).filter(|_| !is_unknown(&m.name))
-        };
+        let header = |m: &'a ValueMatch| m.unmet(ValueSource::Header, head.header(&m.name), steps);
         let query = |m: &'a ValueMatch| {
             let value = head.query().and_then(|query| parameter(query, &m.name));
             m.unmet(ValueSource::Query, value.map(str::as_bytes), steps)
         };
-        self.headers.iter().find_map(header).or_else(|| self.queries.iter().find_map(query))
+        let unmet = self.headers.iter().filter_map(header).chain(self.queries.iter().filter_map(query));
+        unmet.into_iter().find(|unmet| !is_excused(*unmet))
     }
 }
 

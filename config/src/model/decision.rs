@@ -14,6 +14,7 @@ use super::guard::Guard;
 use super::host::HostPattern;
 use super::host_routes::HostRoutes;
 use super::listener::{Listener, ListenerName};
+use super::preflight::Search;
 use super::route::{Action, Route};
 use super::settings::Effective;
 use super::snapshot::Snapshot;
@@ -48,7 +49,7 @@ impl Snapshot {
     pub fn find<'s, H: Head + ?Sized>(&'s self, bind: &BindKey, host: &str, path: &str, head: &H) -> Found<'s> {
         let Some(listener) = self.bind(bind).and_then(|bind| bind.listener(host)) else { return Found::default() };
         let steps = Steps::of_request();
-        let (host, route) = self.taken_by(listener, host, (path, head), &steps);
+        let (host, route) = self.taken_by(listener, host, path, Search::new(head, &steps));
         let untried = steps.untried();
         Found { listener: Some(listener), host, route: route.filter(|_| untried.is_none()), untried }
     }
@@ -58,26 +59,22 @@ impl Snapshot {
         &'s self,
         listener: &Listener,
         host: &str,
-        (path, head): (&str, &H),
-        steps: &Steps,
+        path: &str,
+        mut search: Search<'_, 's, &'s Arc<HostRoutes>, H>,
     ) -> (Option<&'s Arc<HostRoutes>>, Option<&'s Arc<Route>>) {
         let Some(table) = self.hosts().table(&listener.table) else { return (None, None) };
-        if !listener.table.is_shared() {
-            let taken = |routes: &'s Arc<HostRoutes>| Some((routes, routes.find(path, head, steps)?));
-            let candidates =
-                |routes: &'s Arc<HostRoutes>| routes.candidates(path, steps).map(move |route| (routes, route));
-            let named = || Route::of_named_headers(table.matching(host).flat_map(candidates), head, steps);
-            let found = table.matching(host).find_map(taken).or_else(named);
-            let host = found.map(|(host, _)| host).or_else(|| table.matching(host).next());
-            return (host, found.map(|(_, route)| route));
+        let mut hosts = table.matching(host);
+        if listener.table.is_shared() {
+            let routes = hosts.next();
+            let own = routes.and_then(|routes| routes.find_by(&mut search, path, routes));
+            let by_names = || search.by_names().map(|(_, route)| route);
+            let last_resort = || self.last_resort(routes).map(|(_, route)| route);
+            return (routes, own.or_else(by_names).or_else(last_resort));
         }
-        let routes = table.matching(host).next();
-        let own = routes.and_then(|routes| routes.find(path, head, steps));
-        let candidates = |routes: &'s Arc<HostRoutes>| routes.candidates(path, steps).map(move |route| (routes, route));
-        let named =
-            || Route::of_named_headers(routes.into_iter().flat_map(candidates), head, steps).map(|(_, route)| route);
-        let last_resort = || self.last_resort(routes).map(|(_, route)| route);
-        (routes, own.or_else(named).or_else(last_resort))
+        let own = hosts.find_map(|routes| Some((routes, routes.find_by(&mut search, path, routes)?)));
+        let found = own.or_else(|| search.by_names());
+        let host = found.map(|(host, _)| host).or_else(|| table.matching(host).next());
+        (host, found.map(|(_, route)| route))
     }
 }
 

@@ -11,6 +11,7 @@ use super::expression::Steps;
 use super::path::PathMatch;
 use super::path_index::PathIndex;
 use super::path_shard::UNINDEXED_MAX;
+use super::preflight::Search;
 use super::route::Route;
 use super::route_list::{Edits, RouteList, order};
 use super::route_table::VirtualHost;
@@ -135,10 +136,21 @@ impl HostRoutes {
     }
 
     /// The route that takes a request with this normalised path, or the fallback. If the steps do not suffice, it is
-    /// not known which route takes the request.
+    /// not known which route takes the request. A preflight is not taken by the names of its headers alone.
     #[must_use]
     pub fn find<H: Head + ?Sized>(&self, path: &str, head: &H, steps: &Steps) -> Option<&Arc<Route>> {
-        self.candidates(path, steps).find(|route| route.takes(head, steps)).or_else(|| self.fallback())
+        self.find_by(&mut Search::new(head, steps), path, ())
+    }
+
+    /// The same in a search through several hosts, of which this is one.
+    pub(super) fn find_by<'r, P: Copy, H: Head + ?Sized>(
+        &'r self,
+        search: &mut Search<'_, 'r, P, H>,
+        path: &str,
+        place: P,
+    ) -> Option<&'r Arc<Route>> {
+        let mut candidates = self.candidates(path, search.steps());
+        candidates.find(|route| search.takes(place, route)).or_else(|| self.fallback())
     }
 
     /// The routes that [`HostRoutes::find`] tries in turn for a request with this normalised path: the first that takes

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use http::header::{ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
 
-use super::condition::{Head, Unmet};
+use super::condition::{Head, Unmet, ValueSource};
 use super::cors::Cors;
 use super::expression::Steps;
 use super::route::Route;
 
-/// The request that a preflight asks about, as far as it is known: its method, and the headers of the preflight. Of its
-/// other headers the preflight has the names only.
+/// The request that a preflight asks about. It has the headers and the query of the preflight, and further headers of
+/// which only the names are known.
 struct AskedRequest<'h, H: ?Sized> {
     preflight: &'h H,
     method: &'h str,
@@ -34,41 +34,24 @@ impl<'h, H: Head + ?Sized> AskedRequest<'h, H> {
         Some(Self { preflight: head, method: std::str::from_utf8(method).unwrap_or_default() })
     }
 
-    /// Returns `true` for a header that the request has and the preflight only names.
-    fn announces(&self, name: &str) -> bool {
+    /// Returns `true` if the preflight names this header.
+    fn names(&self, name: &str) -> bool {
         let mut is_named = false;
         self.preflight.each_value(ACCESS_CONTROL_REQUEST_HEADERS.as_str(), &mut |names| {
             let mut names = names.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
             is_named |= names.any(|own| own.eq_ignore_ascii_case(name.as_bytes()));
         });
-        is_named && self.preflight.header(name).is_none()
+        is_named
     }
 }
 
-impl<H: Head + ?Sized> Head for AskedRequest<'_, H> {
-    fn method(&self) -> &str {
-        self.method
-    }
-
-    fn path(&self) -> &str {
-        self.preflight.path()
-    }
-
-    fn query(&self) -> Option<&str> {
-        self.preflight.query()
-    }
-
-    fn authority(&self) -> Option<&str> {
-        self.preflight.authority()
-    }
-
-    fn header(&self, name: &str) -> Option<&[u8]> {
-        self.preflight.header(name)
-    }
-
-    fn each_value(&self, name: &str, see: &mut dyn FnMut(&[u8])) {
-        self.preflight.each_value(name, see);
-    }
+/// Whether the conditions of a route hold for a request.
+enum Fit<'r> {
+    Holds,
+    /// They hold if the headers that the preflight names without their values have the right ones. This is the first
+    /// condition on one of them.
+    HoldsByNames(Unmet<'r>),
+    Fails(Unmet<'r>),
 }
 
 impl Route {
@@ -82,30 +65,36 @@ impl Route {
     /// The first condition that a request does not meet; see [`Route::takes`].
     #[must_use]
     pub fn unmet<H: Head + ?Sized>(&self, head: &H, steps: &Steps) -> Option<Unmet<'_>> {
-        let unmet = self.conditions.unmet(head, steps)?;
-        match AskedRequest::of(head).filter(|_| self.answers_preflights()) {
-            Some(asked) => self.conditions.unmet(&asked, steps),
-            None => Some(unmet),
+        match self.fit(head, AskedRequest::of(head).as_ref(), steps) {
+            Fit::Holds => None,
+            Fit::HoldsByNames(unmet) | Fit::Fails(unmet) => Some(unmet),
         }
     }
 
-    /// The route that answers a preflight which no route takes: one that matches headers which the preflight names
-    /// without their values. If the CORS policies of several such routes differ, none answers: the request itself could
-    /// go to a route whose policy does not allow it.
-    pub(super) fn of_named_headers<'r, T, H: Head + ?Sized>(
-        candidates: impl Iterator<Item = (T, &'r Arc<Self>)>,
-        head: &H,
-        steps: &Steps,
-    ) -> Option<(T, &'r Arc<Self>)> {
-        let asked = AskedRequest::of(head)?;
-        let takes = |route: &Self| {
-            let unmet = route.conditions.unmet_unless(&asked, steps, |name| asked.announces(name));
-            Cors::of(&route.filters).is_some() && unmet.is_none()
-        };
-        let mut taking = candidates.filter(|(_, route)| takes(route));
-        let (place, first) = taking.next()?;
-        let has_same_policy = |other: &Self| Cors::of(&other.filters) == Cors::of(&first.filters);
-        taking.all(|(_, other)| has_same_policy(other)).then_some((place, first))
+    /// Evaluates each condition once: expressions take some of the steps.
+    fn fit<H: Head + ?Sized>(&self, head: &H, asked: Option<&AskedRequest<'_, H>>, steps: &Steps) -> Fit<'_> {
+        let asked = asked.filter(|_| self.answers_preflights());
+        let asked = asked.filter(|asked| self.conditions.unmet_by_method(asked.method).is_none());
+        if asked.is_none()
+            && let Some(unmet) = self.conditions.unmet_by_method(head.method())
+        {
+            return Fit::Fails(unmet);
+        }
+        let named = asked.filter(|_| Cors::of(&self.filters).is_some());
+        let mut first_named = None;
+        let unmet = self.conditions.unmet_by_values(head, steps, |unmet| {
+            let is_named = match (named, unmet) {
+                (Some(asked), Unmet::Absent(ValueSource::Header, name)) => asked.names(name),
+                _ => false,
+            };
+            first_named = first_named.or(is_named.then_some(unmet));
+            is_named
+        });
+        match (unmet, first_named) {
+            (Some(unmet), _) => Fit::Fails(unmet),
+            (None, Some(unmet)) => Fit::HoldsByNames(unmet),
+            (None, None) => Fit::Holds,
+        }
     }
 
     /// Returns `true` if the edge answers every preflight that the rule takes, so that no endpoint gets one because of
@@ -117,13 +106,56 @@ impl Route {
     }
 }
 
+/// The search for the route of a request among those that match its host and path. `P` is the place of a route.
+pub(super) struct Search<'h, 'r, P, H: ?Sized> {
+    head: &'h H,
+    asked: Option<AskedRequest<'h, H>>,
+    steps: &'h Steps,
+    /// The first route that takes a preflight by the names of headers.
+    by_names: Option<(P, &'r Arc<Route>)>,
+    /// Whether the CORS policies of several such routes differ.
+    differ: bool,
+}
+
+impl<'h, 'r, P, H: Head + ?Sized> Search<'h, 'r, P, H> {
+    pub(super) fn new(head: &'h H, steps: &'h Steps) -> Self {
+        Self { head, asked: AskedRequest::of(head), steps, by_names: None, differ: false }
+    }
+
+    /// The steps of the request.
+    pub(super) const fn steps(&self) -> &'h Steps {
+        self.steps
+    }
+
+    /// Returns `true` if a route takes the request. Each route is tried once, in order of precedence.
+    pub(super) fn takes(&mut self, place: P, route: &'r Arc<Route>) -> bool {
+        match route.fit(self.head, self.asked.as_ref(), self.steps) {
+            Fit::Holds => return true,
+            Fit::HoldsByNames(_) => match &self.by_names {
+                Some((_, first)) => self.differ |= Cors::of(&route.filters) != Cors::of(&first.filters),
+                None => self.by_names = Some((place, route)),
+            },
+            Fit::Fails(_) => {}
+        }
+        false
+    }
+
+    /// The route that answers a preflight which no route takes: one that matches headers which the preflight names
+    /// without their values. If the CORS policies of several such routes differ, none answers: the request itself could
+    /// go to a route whose policy does not allow it.
+    pub(super) fn by_names(self) -> Option<(P, &'r Arc<Route>)> {
+        self.by_names.filter(|_| !self.differ)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::backend::{Destination, WeightedTarget};
     use super::super::condition::{Conditions, TextMatch, ValueMatch};
     use super::super::cors::AnyOr;
+    use super::super::expression::{Comparison, Expression, Extent, Subject};
     use super::super::filter::Filter;
-    use super::super::path::PathMatch;
+    use super::super::path::{PathMatch, RegexCase};
     use super::super::route::{Action, Origin};
     use super::super::sample::SampleHead;
     use super::*;
@@ -186,11 +218,37 @@ mod tests {
     }
 
     #[test]
+    fn a_preflight_takes_as_many_steps_as_another_request() {
+        let (subject, case, extent) = (Subject::Value, RegexCase::Sensitive, Extent::Whole);
+        let ends_with_b = Expression::new("[a-z]*b", Comparison { subject, case, extent }).unwrap();
+        let conditions = Conditions {
+            headers: [ValueMatch { name: "x-key".into(), value: TextMatch::Regex(ends_with_b) }].into(),
+            ..Conditions::default()
+        };
+        let routes = [cors(5), cors(6)].map(|policy| {
+            let route = route(None, None, &[policy]);
+            Arc::new(Route { conditions: conditions.clone(), ..Route::clone(&route) })
+        });
+        let steps_of = |method| {
+            let lines = [ORIGIN_OF, PUT, ("access-control-request-headers", "x-key"), ("x-key", "aaaaaaaa")];
+            let (request, steps) = (SampleHead::new(method).with(&lines), Steps::of_request());
+            let mut search = Search::new(&request, &steps);
+            assert!(!routes.iter().any(|route| search.takes((), route)) && search.by_names().is_none());
+            steps.taken()
+        };
+        assert!(steps_of("GET") > 0);
+        assert_eq!(steps_of("OPTIONS"), steps_of("GET"));
+    }
+
+    #[test]
     fn named_headers_select_a_rule_unless_policies_differ() {
         #[track_caller]
         fn check(routes: &[Arc<Route>], request: &SampleHead, want: Option<usize>) {
-            let found = Route::of_named_headers(routes.iter().enumerate(), request, &Steps::of_request());
-            assert_eq!(found.map(|(place, _)| place), want);
+            let steps = Steps::of_request();
+            let mut search = Search::new(request, &steps);
+            let mut places = routes.iter().enumerate();
+            let taking = places.find(|(place, route)| search.takes(*place, route)).map(|(place, _)| place);
+            assert_eq!(taking.or_else(|| Some(search.by_names()?.0)), want);
         }
         let named =
             SampleHead::new("OPTIONS").with(&[ORIGIN_OF, PUT, ("access-control-request-headers", "x-a, X-Key")]);
