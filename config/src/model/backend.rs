@@ -8,8 +8,8 @@ use ring::digest;
 use rpds::HashTrieMapSync;
 use serde::Serialize;
 
-use super::external_auth::ExternalAuth;
 use super::filter::Filter;
+use super::policy::ExternalAuth;
 use super::upstream_tls::UpstreamTls;
 use crate::object::ObjectName;
 

@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue};
 use serde::Serialize;
 
 use super::backend::Target;
-use super::cors::Cors;
+use super::policy::Cors;
 
 /// One step of a route's ordered list of changes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

@@ -9,13 +9,10 @@ mod bind;
 mod certificate;
 mod compression;
 mod condition;
-mod cors;
-mod decision;
 mod edge;
 mod expression;
-mod external_auth;
 mod filter;
-mod guard;
+mod find;
 mod host;
 mod host_expression;
 mod host_map;
@@ -26,6 +23,7 @@ mod networks;
 mod path;
 mod path_index;
 mod path_shard;
+mod policy;
 mod preflight;
 mod retry;
 mod route;
@@ -48,18 +46,15 @@ pub use bind::{Bind, BindKey, BindProtocol, Binds};
 pub use certificate::{Certificate, CertificateFault, ServerCertificates};
 pub use compression::{Compression, DisabledAgents, MediaTypes, Proxied};
 pub use condition::{Conditions, Head, TextMatch, Unmet, ValueMatch, ValueSource};
-pub use cors::{AnyOr, Cors};
-pub use decision::{Decision, Found, Refusal, RequestAttributes, ShareDecision, decide, decide_share, stops_preflight};
 pub use edge::{ConnectionsMax, EdgeSettings, RequestHeadLimits, TlsSettings, TlsVersions};
 pub use expression::{
     Comparison, Expression, ExpressionFault, Extent, REQUEST_STEPS_MAX, ROUTES_STEPS_MAX, Steps, Subject,
 };
-pub use external_auth::{AuthProtocol, ExternalAuth};
 pub use filter::{
     CONNECTION_HEADERS, DirectResponse, Filter, HeaderEdits, Mirror, PathRewrite, Redirect, ResponseEdits,
     ResponseScope,
 };
-pub use guard::Guard;
+pub use find::Found;
 pub use host::{HostPattern, WildcardDepth, parents, request_host};
 pub use host_expression::HostExpression;
 pub use host_map::HostMap;
@@ -70,6 +65,10 @@ pub use listener::{
 pub use log_format::{LogFormat, LogPiece, LogVariable};
 pub use networks::Networks;
 pub use path::{Normalized, PathMatch, RegexCase, normalize};
+pub use policy::{
+    AnyOr, AuthProtocol, Cors, Decision, ExternalAuth, Guard, Refusal, RequestAttributes, ShareDecision, decide,
+    decide_share, stops_preflight,
+};
 
 pub use retry::RetryPolicy;
 pub use route::{Action, Later, Origin, Precedence, Route};

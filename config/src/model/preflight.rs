@@ -6,8 +6,8 @@ use std::sync::Arc;
 use http::header::{ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
 
 use super::condition::{Head, Unmet, ValueSource};
-use super::cors::Cors;
 use super::expression::Steps;
+use super::policy::Cors;
 use super::route::Route;
 
 /// The request that a preflight asks about. It has the headers and the query of the preflight, and further headers of
@@ -152,10 +152,10 @@ impl<'h, 'r, P, H: Head + ?Sized> Search<'h, 'r, P, H> {
 mod tests {
     use super::super::backend::{Destination, WeightedTarget};
     use super::super::condition::{Conditions, TextMatch, ValueMatch};
-    use super::super::cors::AnyOr;
     use super::super::expression::{Comparison, Expression, Extent, Subject};
     use super::super::filter::Filter;
     use super::super::path::{PathMatch, RegexCase};
+    use super::super::policy::AnyOr;
     use super::super::route::{Action, Origin};
     use super::super::sample::SampleHead;
     use super::*;

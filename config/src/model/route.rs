@@ -10,8 +10,8 @@ use super::backend::{Target, WeightedTarget};
 use super::condition::Conditions;
 use super::expression::Expression;
 use super::filter::{DirectResponse, Filter, Redirect};
-use super::guard::Guard;
 use super::path::PathMatch;
+use super::policy::Guard;
 use super::settings::{ScopeId, Settings};
 use crate::object::{Age, ObjectRef};
 

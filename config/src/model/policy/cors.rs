@@ -5,12 +5,12 @@ use std::sync::Arc;
 use http::HeaderName;
 use serde::Serialize;
 
-use super::backend::WeightedTarget;
-use super::condition::Head;
-use super::filter::Filter;
-use super::preflight::is_preflight;
-use super::route::Route;
-use super::web_origin::{OriginPattern, RequestOrigin};
+use super::super::backend::WeightedTarget;
+use super::super::condition::Head;
+use super::super::filter::Filter;
+use super::super::preflight::is_preflight;
+use super::super::route::Route;
+use super::super::web_origin::{OriginPattern, RequestOrigin};
 
 /// The CORS policy of a route ([Fetch standard](https://fetch.spec.whatwg.org/#http-cors-protocol)).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -102,7 +102,7 @@ impl Serialize for Cors {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::SampleHead;
+    use super::super::super::sample::SampleHead;
     use super::*;
 
     #[track_caller]

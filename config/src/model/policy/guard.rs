@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::super::listener::ListenerName;
+use super::super::networks::Networks;
 use super::external_auth::ExternalAuth;
-use super::listener::ListenerName;
-use super::networks::Networks;
 
 /// One check, in the order of the list. The first that answers ends the request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

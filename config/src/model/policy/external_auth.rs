@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::HeaderName;
 use serde::Serialize;
 
-use super::backend::Target;
+use super::super::backend::Target;
 
 /// An authorisation service, and its protocol. Without a valid answer in time, a request is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
