@@ -24,9 +24,9 @@ pub use request::ExplainRequest;
 use serde::Serialize;
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
-    Bind, BindProtocol, Compression, Cors, Decision, Destination, Effective, Endpoint, ExternalAuth, Filter, Found,
-    Guard, Head as _, HostRoutes, Listener, ListenerOrigin, RequestAttributes, RetryPolicy, Route, SessionPersistence,
-    ShareDecision, Snapshot, Subject, Target, TlsListener, WeightedTarget, decide, decide_share, stops_preflight,
+    Attributes, Bind, BindProtocol, Compression, Destination, Effective, Endpoint, ExternalAuth, Filter, Found, Guard,
+    Head as _, HostRoutes, Listener, ListenerOrigin, Progress, RetryPolicy, Route, SessionPersistence, Snapshot,
+    Subject, Target, TlsListener, Verdict, WeightedTarget, run_policies,
 };
 
 use crate::attachment::ListenerRef;
@@ -344,7 +344,8 @@ fn served(snapshot: &Snapshot, route: &Arc<Route>) -> Served {
     }
 }
 
-/// The status of the local reply to a client from an allowed address.
+/// The status of the local reply to a client from an allowed address, as if every question about the request were
+/// answered in its favour; `None` if an endpoint answers, or if shares of the route that get requests differ.
 fn answer(
     snapshot: &Snapshot,
     route: Option<&Arc<Route>>,
@@ -353,52 +354,29 @@ fn answer(
 ) -> Option<u16> {
     let Some(route) = route else { return Some(404) };
     let has_endpoint = |target: &Target| snapshot.backend_of(target).is_some_and(|it| !it.endpoints.is_empty());
-    // A client from an allowed address.
-    let secure = question.protocol == BindProtocol::Https;
-    let attributes =
-        RequestAttributes { address: None, secure, listener: &listener.name, body_bytes: question.body_bytes() };
-    let effective = snapshot.effective(route);
-    let mut from = 0;
-    loop {
-        let leads_somewhere = |route: &Route| route.action.targets().any(|target| has_endpoint(target));
-        let decision = if Cors::answering(route, || None, question).is_some() {
-            let Some(stop) = stops_preflight(route, from, &effective, &attributes, leads_somewhere) else {
-                return Some(200);
-            };
-            stop
-        } else {
-            decide(route, from, &effective, &attributes, leads_somewhere)
+    let status = |share: Option<&WeightedTarget>| {
+        let attributes = Attributes {
+            head: question,
+            address: None,
+            secure: question.protocol == BindProtocol::Https,
+            listener: &listener.name,
+            body_bytes: question.body_bytes(),
+            route,
+            share,
+            effective: &snapshot.effective(route),
         };
-        return match decision {
-            Decision::Asks(index, _) => {
-                // The rest of the decision, if the service allows the request.
-                from = index + 1;
-                continue;
+        let mut progress = Progress::default();
+        loop {
+            let backend = |target: &Target| has_endpoint(target).then_some(());
+            match run_policies(&mut progress, &attributes, backend) {
+                Verdict::Wait(_) => {}
+                Verdict::Forward(..) => return None,
+                Verdict::Answer(answer) => return Some(answer.status()),
             }
-            Decision::Forward => shared(route, question, has_endpoint),
-            Decision::Refused(refusal) => Some(refusal.status()),
-            Decision::ToTls(status) => Some(status),
-            Decision::Redirected(redirect) => Some(redirect.status),
-            Decision::Responded(response) => Some(response.status),
-        };
-    }
-}
-
-/// The status of the local reply, if every share that gets requests has the same one.
-fn shared(route: &Route, question: &ExplainRequest, has_endpoint: impl Fn(&Target) -> bool) -> Option<u16> {
-    let status = |share| {
-        if Cors::answering(route, || Some(share), question).is_some() {
-            return Some(200);
-        }
-        // As if the authorisation service of the share allowed the request.
-        match decide_share(share, true, |target| has_endpoint(target).then_some(())) {
-            ShareDecision::Asks(_) | ShareDecision::Forward(..) => None,
-            ShareDecision::Responded(status) => Some(status),
-            ShareDecision::Refused(refusal) => Some(refusal.status()),
         }
     };
-    let mut statuses = route.action.shares().iter().filter(|share| share.weight > 0).map(status);
-    let Some(first) = statuses.next() else { return Some(503) };
+    let mut statuses = route.action.shares().iter().filter(|share| share.weight > 0).map(|share| status(Some(share)));
+    let Some(first) = statuses.next() else { return status(None) };
     first.filter(|first| statuses.all(|status| status == Some(*first)))
 }
 

@@ -66,8 +66,8 @@ pub use log_format::{LogFormat, LogPiece, LogVariable};
 pub use networks::Networks;
 pub use path::{Normalized, PathMatch, RegexCase, normalize};
 pub use policy::{
-    AnyOr, AuthProtocol, Cors, Decision, ExternalAuth, Guard, Refusal, RequestAttributes, ShareDecision, decide,
-    decide_share, stops_preflight,
+    Answer, AnyOr, Attributes, AuthProtocol, Cors, ExternalAuth, Guard, Progress, Question, Refusal, Verdict,
+    run_policies,
 };
 
 pub use retry::RetryPolicy;

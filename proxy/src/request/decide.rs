@@ -1,5 +1,5 @@
-//! The way from a route to an endpoint: the guards, then the share of the route and its target. If a guard calls an
-//! authorisation service, the request waits for the answer and continues after that guard.
+//! The way from a route to an endpoint: the share of the route, the policies, then the target. If a policy calls an
+//! authorisation service, the request waits for the answer and continues after that policy.
 
 mod shown;
 
@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use tidegate_config::model::{
-    Backend, Cors, Effective, ExternalAuth, Head, RequestIds, Route, ShareDecision, Target, decide_share,
-};
+use tidegate_config::model::{Backend, Cors, Effective, ExternalAuth, Head, Progress, RequestIds, Target};
 
 use crate::clock;
 use crate::connection::ConnectionFacts;
@@ -21,7 +19,7 @@ use crate::request::cors;
 use crate::request::exchange::{Arrived, End, Exchange, Matched, Replied};
 use crate::request::external_auth::{self, AuthCheck, CallCharge, CheckResult};
 use crate::request::forwarding::{Charges, Forwarding, SelectedTarget, Session, head_deadline};
-use crate::request::guard::{Admitted, GuardResult, Guarded, Inbound, admit};
+use crate::request::guard::{Admitted, Inbound, PolicyRequest, PolicyResult, admit};
 use crate::request::local_reply::LocalReply;
 use crate::request::phase::{RequestFacts, Routed, Unrouted};
 use crate::request::request_id::RequestId;
@@ -38,38 +36,22 @@ pub(crate) enum Decided {
     Forwards(Forwarding),
     /// The edge answers it.
     Reply(Replied),
-    /// It is not complete: a guard needs the answer of an authorisation service.
+    /// It is not complete: a policy needs the answer of an authorisation service.
     Asks(Box<Pending>),
 }
 
-/// A request whose guard waits for an answer.
+/// A request with a policy that waits for an answer.
 #[derive(Debug)]
 pub(crate) struct Pending {
     undecided: Undecided,
     valid: ValidRequest<'static>,
-    check: Box<PendingCheck>,
+    check: Box<AuthCheck>,
 }
 
-/// A call of an authorisation service.
-#[derive(Debug)]
-struct PendingCheck {
-    at: CheckedBy,
-    auth_check: AuthCheck,
-}
-
-/// The caller of the authorisation service.
-#[derive(Debug)]
-enum CheckedBy {
-    /// The guard of the route at this index.
-    Guard(usize),
-    /// The share at this index, which was chosen after the guards of the route allowed the request.
-    Share(Admitted, usize),
-}
-
-/// The outcome of the steps.
+/// The outcome of the policies.
 enum Step {
     Selected(SelectedTarget),
-    Asks(Box<PendingCheck>),
+    Asks(Box<AuthCheck>),
 }
 
 /// A request with its route, and the settings that apply.
@@ -81,13 +63,15 @@ struct Undecided {
     effective: Effective,
     /// Its session, if the route has session persistence.
     session: Option<Box<Session>>,
+    /// The policies that it has passed.
+    progress: Progress,
     /// The number of bytes of its body that are held for an authorisation service.
     held_bytes: usize,
     draw: u64,
 }
 
 impl Decided {
-    /// Records the request. Only the first call counts; one whose guard still waits is recorded when it is dropped.
+    /// Records the request. Only the first call counts; one with a policy that still waits is recorded when it is dropped.
     pub(crate) fn record<H: Head + ?Sized>(&mut self, head: &H, end: &End<'_>) {
         match self {
             Self::Forwards(forwarding) => forwarding.record(Some(head), end),
@@ -98,7 +82,7 @@ impl Decided {
 }
 
 impl Arrived {
-    /// Decides whether the request may pass, and its destination: its guards, then its target.
+    /// Decides whether the request may pass, and its destination.
     pub(crate) fn decide<H: Head + HeaderNames>(
         self,
         routed: Result<Routed<'_>, Unrouted>,
@@ -111,7 +95,7 @@ impl Arrived {
         match routed {
             Ok(Routed { request, valid, listener, route }) => {
                 let mut undecided = Undecided::new(exchange, request, Matched { listener, route }, head, random);
-                let step = undecided.guards(&valid, 0, head);
+                let step = undecided.run_policies(&valid, head);
                 undecided.settle(step, valid)
             }
             Err(Unrouted { request, reason }) => {
@@ -131,19 +115,19 @@ impl Pending {
     /// The maximum size of the request's body that is sent to the service; a request with more is refused. 0 for no
     /// body.
     pub(crate) fn body_bytes_max(&self) -> usize {
-        self.check.auth_check.service.body_bytes_max as usize
+        self.check.service.body_bytes_max as usize
     }
 
     /// The earlier of `patience` and the deadline of the request, until which the body for the service must have
     /// arrived, and the reason for the answer after it.
     pub(crate) fn hold_end(&self, patience: Instant) -> (Instant, Reason) {
-        let deadline = self.check.auth_check.until.filter(|deadline| *deadline < patience);
+        let deadline = self.check.until.filter(|deadline| *deadline < patience);
         deadline.map_or((patience, Reason::BodyStalled), |deadline| (deadline, Reason::UpstreamTimeout))
     }
 
     /// Calls the service and waits for its answer.
     pub(crate) async fn ask(&self, body: Bytes, shared: &Shared) -> CheckResult {
-        external_auth::ask(&self.check.auth_check, body, shared).await
+        external_auth::ask(&self.check, body, shared).await
     }
 
     /// Continues with the answer, or with the reason why the request failed before it came. `held_bytes` is the number
@@ -156,17 +140,13 @@ impl Pending {
         head: &H,
     ) -> Decided {
         let Self { mut undecided, valid, check } = *self;
-        let PendingCheck { at, auth_check } = *check;
         // The charge of the call is returned before the request itself is charged.
-        drop(auth_check);
+        drop(check);
         undecided.held_bytes = held_bytes;
         let step = match result {
             Ok(CheckResult::Allowed(grants)) => {
                 undecided.exchange.grants.push(Arc::new(grants));
-                match at {
-                    CheckedBy::Guard(place) => undecided.guards(&valid, place + 1, head),
-                    CheckedBy::Share(admitted, place) => undecided.share(admitted, (place, true), &valid, head),
-                }
+                undecided.run_policies(&valid, head)
             }
             Ok(CheckResult::Denied(response)) => Err(LocalReply::denied(response)),
             Ok(CheckResult::Failed(failure)) => Err(failure.into()),
@@ -185,8 +165,13 @@ impl Undecided {
             exchange.correlation = Some(exchange.request_id.correlated(head));
         }
         exchange.start = effective.request_start.then(clock::wall);
-        exchange.cors = Cors::of(&route.filters).map(|cors| Box::new(cors::edits(cors, head)));
-        Self { exchange, request, matched, effective, session: None, held_bytes: 0, draw: random as u64 }
+        let (session, place) = Session::of(route, |target| exchange.arrived.snapshot.backend_of(target), head);
+        let by_weight = || balance::share(route.action.shares(), |share| share.weight, &mut Random::new(random as u64));
+        exchange.share = place.or_else(by_weight);
+        let share = exchange.share.and_then(|place| route.action.shares().get(place));
+        exchange.cors = Cors::applied(route, share).map(|cors| Box::new(cors::edits(cors, head)));
+        let progress = Progress::default();
+        Self { exchange, request, matched, effective, session, progress, held_bytes: 0, draw: random as u64 }
     }
 
     /// The request with its route, for a local reply.
@@ -196,7 +181,7 @@ impl Undecided {
         exchange
     }
 
-    /// The state after the steps.
+    /// The state after the policies.
     fn settle(mut self, step: Result<Step, LocalReply>, valid: ValidRequest<'_>) -> Decided {
         match step {
             Ok(Step::Selected(selected)) => {
@@ -214,82 +199,18 @@ impl Undecided {
         }
     }
 
-    /// Evaluates the guards of the route from an index on.
-    fn guards<H: Head + HeaderNames>(
-        &mut self,
-        valid: &ValidRequest<'_>,
-        from: usize,
-        head: &H,
-    ) -> Result<Step, LocalReply> {
-        let preflight = self.preflight(head);
-        let Self { exchange, request, matched: Matched { listener, route }, .. } = &*self;
-        let has_endpoint = |route: &Route| route.action.targets().any(|target| self.usable(target).is_some());
+    /// Runs the policies from where the request has come to.
+    fn run_policies<H: Head + HeaderNames>(&mut self, valid: &ValidRequest<'_>, head: &H) -> Result<Step, LocalReply> {
+        let Self { exchange, request, matched: Matched { listener, route }, effective, progress, .. } = self;
+        let exchange = &*exchange;
+        let share = exchange.share.and_then(|place| route.action.shares().get(place));
         let inbound = Inbound { client: &request.client, listener, named_port: exchange.facts.named_port };
-        let guarded = Guarded { route, effective: &self.effective, inbound, valid, head };
-        match admit(&guarded, from, preflight, has_endpoint)? {
-            GuardResult::Admitted(admitted) => self.choose_share(admitted, valid, head),
-            GuardResult::Asks(place, service) => self.asks(&service, valid, CheckedBy::Guard(place), head),
-        }
-    }
-
-    /// The answer to a CORS preflight, by the filter of the route or else by that of the share that the request goes
-    /// to: browsers send it without the credentials that an authorisation service of the route would judge by.
-    fn preflight<H: Head>(&mut self, head: &H) -> Option<LocalReply> {
-        let mut place = None;
-        let share = || {
-            (_, place) = self.draw_share(head);
-            self.matched.route.action.shares().get(place?)
-        };
-        let cors = Arc::clone(Cors::answering(&self.matched.route, share, head)?);
-        self.exchange.cors = Some(Box::new(cors::edits(&cors, head)));
-        self.exchange.share = place;
-        cors::preflight(&cors, head)
-    }
-
-    /// The session of the request, if its route has session persistence, and the share that the request goes to: that
-    /// of the session, or else one by their weights. Both are the same each time.
-    fn draw_share<H: Head>(&self, head: &H) -> (Option<Box<Session>>, Option<usize>) {
-        let (snapshot, route) = (&self.exchange.arrived.snapshot, &self.matched.route);
-        let (session, returning) = Session::of(route, |target| snapshot.backend_of(target), head);
-        let by_weight = || balance::share(route.action.shares(), |share| share.weight, &mut Random::new(self.draw));
-        (session, returning.or_else(by_weight))
-    }
-
-    /// Chooses the share, and calls its authorisation service, if it has one.
-    fn choose_share<H: Head + HeaderNames>(
-        &mut self,
-        admitted: Admitted,
-        valid: &ValidRequest<'_>,
-        head: &H,
-    ) -> Result<Step, LocalReply> {
-        let (session, place) = self.draw_share(head);
-        (self.session, self.exchange.share) = (session, place);
-        let Some((place, share)) = place.and_then(|place| Some((place, admitted.shares().get(place)?))) else {
-            return Err(Reason::NoEndpoints.into());
-        };
-        if let Some(cors) = Cors::of(&share.filters) {
-            self.exchange.cors = Some(Box::new(cors::edits(cors, head)));
-        }
-        self.share(admitted, (place, false), valid, head)
-    }
-
-    /// The decision of the share at an index; `is_allowed` is true once its authorisation service has allowed the
-    /// request.
-    fn share<H: Head + HeaderNames>(
-        &self,
-        admitted: Admitted,
-        (place, is_allowed): (usize, bool),
-        valid: &ValidRequest<'_>,
-        head: &H,
-    ) -> Result<Step, LocalReply> {
-        let share = self.matched.route.action.shares().get(place).ok_or(Reason::NoEndpoints)?;
-        match decide_share(share, is_allowed, |target| self.usable(target)) {
-            ShareDecision::Asks(service) => self.asks(service, valid, CheckedBy::Share(admitted, place), head),
-            ShareDecision::Forward(target, backend) => {
-                self.select_target(admitted, place, (target, backend), head).map(Step::Selected)
+        let policed = PolicyRequest { route, share, effective, inbound, valid, head };
+        match admit(&policed, progress, |target| exchange.usable(target))? {
+            PolicyResult::Admitted(admitted, target, backend) => {
+                self.select_target(admitted, target, backend, head).map(Step::Selected)
             }
-            ShareDecision::Responded(status) => Err(LocalReply::invalid_backend(status)),
-            ShareDecision::Refused(refusal) => Err(Reason::from(refusal).into()),
+            PolicyResult::Asks(service) => self.asks(service, valid, head).map(|check| Step::Asks(Box::new(check))),
         }
     }
 
@@ -297,32 +218,24 @@ impl Undecided {
     fn select_target<H: Head>(
         &self,
         admitted: Admitted,
-        share: usize,
-        (target, backend): (&Arc<Target>, &Arc<Backend>),
+        target: Arc<Target>,
+        backend: Arc<Backend>,
         head: &H,
     ) -> Result<SelectedTarget, LocalReply> {
-        let (target, backend) = (Arc::clone(target), Arc::clone(backend));
         let compression = self.exchange.arrived.snapshot.compression(admitted.route());
         let is_http10 = self.request.protocol == Protocol::Http10;
         let negotiation = compression.map(|compression| Negotiation::of(compression, head, is_http10));
         let charges = Charges::new(&self.exchange, &backend, self.held_bytes)?;
-        Ok(SelectedTarget { admitted, share, target, backend, negotiation, charges })
-    }
-
-    /// The backend of a target, if it has an endpoint.
-    fn usable<'a>(&'a self, target: &'a Target) -> Option<&'a Arc<Backend>> {
-        let backend = self.exchange.arrived.snapshot.backend_of(target);
-        backend.filter(|backend| has_usable(backend, &[], self.exchange.own_addresses()))
+        Ok(SelectedTarget { admitted, target, backend, negotiation, charges })
     }
 
     /// Prepares the call of an authorisation service.
     fn asks<H: Head + HeaderNames>(
         &self,
-        service: &Arc<ExternalAuth>,
+        service: Arc<ExternalAuth>,
         valid: &ValidRequest<'_>,
-        at: CheckedBy,
         head: &H,
-    ) -> Result<Step, LocalReply> {
+    ) -> Result<AuthCheck, LocalReply> {
         let max = u64::from(service.body_bytes_max);
         if max > 0 && valid.content_length.is_some_and(|bytes| bytes > max) {
             return Err(Reason::BodyTooLarge.into());
@@ -332,17 +245,19 @@ impl Undecided {
             shared.external_auth.count(Outcome::Failed(failure));
             LocalReply::from(failure)
         };
-        let backend = self.usable(&service.target).ok_or_else(|| failed(CallFailure::NoEndpoint))?;
-        let _charge = CallCharge::new(service.body_bytes_max, backend, facts, shared).map_err(failed)?;
+        let backend = self.exchange.usable(&service.target).ok_or_else(|| failed(CallFailure::NoEndpoint))?;
+        let backend = Arc::clone(backend);
+        let _charge = CallCharge::new(service.body_bytes_max, &backend, facts, shared).map_err(failed)?;
         let until = head_deadline(self.exchange.arrived.began, &self.effective);
-        let auth_check = AuthCheck {
-            service: Arc::clone(service),
-            backend: Arc::clone(backend),
-            shown: self.shown(valid, head),
-            until,
-            facts: Arc::clone(facts),
-            _charge,
-        };
-        Ok(Step::Asks(Box::new(PendingCheck { at, auth_check })))
+        let (shown, facts) = (self.shown(valid, head), Arc::clone(facts));
+        Ok(AuthCheck { service, backend, shown, until, facts, _charge })
+    }
+}
+
+impl Exchange {
+    /// The backend of a target, if it has an endpoint.
+    fn usable<'a>(&'a self, target: &'a Target) -> Option<&'a Arc<Backend>> {
+        let backend = self.arrived.snapshot.backend_of(target);
+        backend.filter(|backend| has_usable(backend, &[], self.own_addresses()))
     }
 }

@@ -44,8 +44,6 @@ pub(crate) struct Forwarding {
     admitted: Admitted,
     /// The settings of its route.
     effective: Effective,
-    /// The index of its share of the route; the same as in the exchange.
-    share: usize,
     target: Arc<Target>,
     /// The endpoints of the target.
     backend: Arc<Backend>,
@@ -72,12 +70,10 @@ pub(crate) struct Forwarding {
     exchange: Exchange,
 }
 
-/// The target of a request that has passed its guards, and its charge.
+/// The target of a request that its policies let pass, and its charge.
 #[derive(Debug)]
 pub(super) struct SelectedTarget {
     pub(super) admitted: Admitted,
-    /// The index of its share of the route.
-    pub(super) share: usize,
     pub(super) target: Arc<Target>,
     pub(super) backend: Arc<Backend>,
     /// The facts for compression, if the route enables it.
@@ -94,14 +90,13 @@ impl Forwarding {
         session: Option<Box<Session>>,
         draw: u64,
     ) -> Self {
-        let SelectedTarget { admitted, share, target, backend, negotiation, charges } = selected;
+        let SelectedTarget { admitted, target, backend, negotiation, charges } = selected;
         let attempts = Attempts::of_session(session.as_ref().and_then(|session| session.endpoint));
         let copies = begin_copies(&exchange, &request, !draw);
         Self {
             request,
             admitted,
             effective,
-            share,
             target,
             backend,
             charges,

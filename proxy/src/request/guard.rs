@@ -1,35 +1,35 @@
-//! The decision whether a request may pass: the announced size of its body, then the guards of its route in their
-//! order, then the route's own redirect or response. An allowed request becomes an [`Admitted`], and only that can be
-//! sent upstream.
+//! The policies of a request in the proxy: the answers of the edge that they lead to. A request that they let pass
+//! becomes an [`Admitted`], and only that can be sent upstream.
 
 use std::sync::Arc;
 
 use http::HeaderValue;
 use tidegate_config::model::{
-    Decision, Effective, ExternalAuth, Head, ListenerName, Redirect, Refusal, RequestAttributes, Route, WeightedTarget,
-    decide, stops_preflight,
+    Answer, Attributes, Backend, Effective, ExternalAuth, Head, ListenerName, Progress, Question, Redirect, Refusal,
+    Route, Target, Verdict, WeightedTarget, run_policies,
 };
 
 use crate::reason::Reason;
 use crate::request::client::Client;
 use crate::request::client_port::client_port;
+use crate::request::cors;
 use crate::request::local_reply::LocalReply;
 use crate::request::path_rewrite;
 use crate::request::validate::ValidRequest;
 
-/// A route whose guards a request has passed: the witness that the steps towards an endpoint require.
+/// A route whose policies let a request pass: the witness that the steps towards an endpoint require.
 #[derive(Clone, Debug)]
 pub(crate) struct Admitted {
     route: Arc<Route>,
 }
 
-/// The result of the guards.
+/// The result of the policies, unless they answer.
 #[derive(Debug)]
-pub(crate) enum GuardResult {
-    /// All guards allow the request.
-    Admitted(Admitted),
-    /// The guard at this index calls an authorisation service.
-    Asks(usize, Arc<ExternalAuth>),
+pub(crate) enum PolicyResult {
+    /// All let the request pass to this target.
+    Admitted(Admitted, Arc<Target>, Arc<Backend>),
+    /// An authorisation service decides, and the policies continue after its answer.
+    Asks(Arc<ExternalAuth>),
 }
 
 impl Admitted {
@@ -55,11 +55,13 @@ pub(crate) struct Inbound<'a> {
     pub(crate) named_port: Option<u16>,
 }
 
-/// A request on its way through the guards of its route.
+/// A request on its way through the policies of its route.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Guarded<'a, H: ?Sized> {
+pub(crate) struct PolicyRequest<'a, H: ?Sized> {
     /// The route.
     pub(crate) route: &'a Arc<Route>,
+    /// The share of the route that it goes to.
+    pub(crate) share: Option<&'a WeightedTarget>,
     /// The settings that apply.
     pub(crate) effective: &'a Effective,
     /// Its arrival.
@@ -70,39 +72,50 @@ pub(crate) struct Guarded<'a, H: ?Sized> {
     pub(crate) head: &'a H,
 }
 
-/// Evaluates the guards from an index on. `preflight` is the answer that the route or the chosen share gives to a CORS
-/// preflight that the guards allow. `has_endpoint` returns `true` if a share of the route has an endpoint.
+/// Runs the policies of a request from where it has come to. `backend` returns the backend of a target that has an
+/// endpoint.
 ///
 /// # Errors
 /// The answer to send instead.
-pub(crate) fn admit<H: Head + ?Sized>(
-    request: &Guarded<'_, H>,
-    from: usize,
-    preflight: Option<LocalReply>,
-    has_endpoint: impl Fn(&Route) -> bool,
-) -> Result<GuardResult, LocalReply> {
-    let Guarded { route, effective, inbound, valid, head } = *request;
-    let Inbound { client, listener, .. } = inbound;
-    let attributes = RequestAttributes {
+pub(crate) fn admit<'a, H: Head + ?Sized>(
+    request: &PolicyRequest<'a, H>,
+    progress: &mut Progress,
+    backend: impl Fn(&'a Target) -> Option<&'a Arc<Backend>>,
+) -> Result<PolicyResult, LocalReply> {
+    let PolicyRequest { route, share, effective, inbound: Inbound { client, listener, .. }, valid, head } = *request;
+    let attributes = Attributes {
+        head,
         address: Some(client.address),
         secure: client.secure,
         listener,
         body_bytes: valid.content_length,
+        route,
+        share,
+        effective,
     };
-    let decision = match preflight {
-        Some(reply) => stops_preflight(route, from, effective, &attributes, has_endpoint).ok_or(reply)?,
-        None => decide(route, from, effective, &attributes, has_endpoint),
-    };
-    match decision {
-        Decision::Forward => Ok(GuardResult::Admitted(Admitted { route: Arc::clone(route) })),
-        Decision::Asks(place, service) => Ok(GuardResult::Asks(place, Arc::clone(service))),
-        Decision::Refused(refusal) => Err(Reason::from(refusal).into()),
-        Decision::ToTls(status) => {
-            let scheme = if client.websocket { "wss" } else { "https" };
-            Err(away(status, location(scheme, &valid.host, None, head.path(), head)))
+    match run_policies(progress, &attributes, backend) {
+        Verdict::Forward(target, backend) => {
+            let admitted = Admitted { route: Arc::clone(route) };
+            Ok(PolicyResult::Admitted(admitted, Arc::clone(target), Arc::clone(backend)))
         }
-        Decision::Redirected(redirect) => Err(elsewhere(request, redirect)),
-        Decision::Responded(response) => Err(LocalReply::direct(response)),
+        Verdict::Wait(Question::ExternalAuth(service)) => Ok(PolicyResult::Asks(Arc::clone(service))),
+        Verdict::Answer(answer) => Err(reply(request, answer)),
+    }
+}
+
+/// The answer to a request in the form that its client gets.
+fn reply<H: Head + ?Sized>(request: &PolicyRequest<'_, H>, answer: Answer<'_>) -> LocalReply {
+    let PolicyRequest { inbound: Inbound { client, .. }, valid, head, .. } = *request;
+    match answer {
+        Answer::Refused(refusal) => Reason::from(refusal).into(),
+        Answer::ToTls(status) => {
+            let scheme = if client.websocket { "wss" } else { "https" };
+            away(status, location(scheme, &valid.host, None, head.path(), head))
+        }
+        Answer::Preflight(cors) => cors::preflight(cors, head),
+        Answer::Redirected(redirect) => elsewhere(request, redirect),
+        Answer::Responded(response) => LocalReply::direct(response),
+        Answer::InvalidShare(status) => LocalReply::invalid_backend(status),
     }
 }
 
@@ -117,8 +130,8 @@ impl From<Refusal> for Reason {
     }
 }
 
-fn elsewhere<H: Head + ?Sized>(request: &Guarded<'_, H>, redirect: &Redirect) -> LocalReply {
-    let Guarded { route, inbound, valid, head, .. } = *request;
+fn elsewhere<H: Head + ?Sized>(request: &PolicyRequest<'_, H>, redirect: &Redirect) -> LocalReply {
+    let PolicyRequest { route, inbound, valid, head, .. } = *request;
     let scheme = redirect.scheme.as_deref().unwrap_or(inbound.client.scheme());
     let host = redirect.host.as_deref().unwrap_or(&valid.host);
     let path = path_rewrite::onward(redirect.path.as_ref(), &route.path, head.path(), &valid.path);
@@ -161,16 +174,28 @@ fn away(status: u16, location: Option<HeaderValue>) -> LocalReply {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use tidegate_config::model::{
-        Action, AnyOr, AppProtocol, AuthProtocol, BackendKey, Cors, Filter, Guard, Normalized, PathRewrite, Settings,
-        Target,
+        Action, AnyOr, AppProtocol, AuthProtocol, Cors, Filter, Guard, Normalized, PathMatch, PathRewrite, Settings,
     };
-    use tidegate_config::object::ObjectName;
 
     use super::*;
-    use crate::request::cors;
     use crate::sample::Sample;
-    use crate::sample_model::{path, route};
+    use crate::sample_model::{backend_key, path, to_backend};
+
+    fn route(name: &str, path: PathMatch) -> Route {
+        to_backend(name, path, AppProtocol::Http)
+    }
+
+    /// The backend of a target, unless its Service is called `empty`.
+    fn backend(target: &Target) -> Option<&Arc<Backend>> {
+        static BACKEND: LazyLock<Arc<Backend>> = LazyLock::new(|| {
+            let (endpoints, draining) = (Box::default(), Box::default());
+            Arc::new(Backend { key: backend_key("r"), endpoints, draining, requests_max: None })
+        });
+        (&*target.backend.service.name != "empty").then_some(&BACKEND)
+    }
 
     fn client(address: &str, secure: bool) -> Client {
         let address = address.parse().unwrap();
@@ -189,12 +214,11 @@ mod tests {
             content_length: length,
         };
         let effective = Effective::resolve([&settings].into_iter());
-        let has_endpoint = |route: &Route| &*route.origin.object.name.name != "empty";
         let listener = ListenerName("http".into());
         let inbound = Inbound { client, listener: &listener, named_port: Some(8080) };
-        let preflight = Cors::of(&route.filters).and_then(|cors| cors::preflight(cors, head));
-        let request = Guarded { route: &Arc::new(route), effective: &effective, inbound, valid: &valid, head };
-        let got = admit(&request, 0, preflight, has_endpoint);
+        let (route, share) = (Arc::new(route.clone()), route.action.shares().first());
+        let request = PolicyRequest { route: &route, share, effective: &effective, inbound, valid: &valid, head };
+        let got = admit(&request, &mut Progress::default(), backend);
         let got = got.map(|_| ()).map_err(|reply| {
             (reply.status, reply.location().map(|to| to.to_str().unwrap().to_owned()).unwrap_or_default())
         });
@@ -233,8 +257,8 @@ mod tests {
 
     #[test]
     fn a_preflight_passes_an_authorisation_service_and_no_other_guard() {
-        let backend = BackendKey::tcp(ObjectName::new("shop", "auth"), 80);
-        let target = Arc::new(Target { backend, protocol: AppProtocol::Http, tls: None, fixed: None });
+        let target = Target { backend: backend_key("auth"), protocol: AppProtocol::Http, tls: None, fixed: None };
+        let target = Arc::new(target);
         let protocol = AuthProtocol::Grpc { request_headers: Box::default() };
         let asks = Guard::ExternalAuth(Arc::new(ExternalAuth { target, protocol, body_bytes_max: 0 }));
         let (methods, headers, exposed) = (AnyOr::Any, AnyOr::Any, AnyOr::Any);
@@ -290,7 +314,9 @@ mod tests {
         let (client, listener) = (client("192.0.2.9", secure), ListenerName("http".into()));
         let inbound = Inbound { client: &client, listener: &listener, named_port };
         let effective = Effective::resolve([&*route.settings].into_iter());
-        let request = Guarded { route: &Arc::new(route), effective: &effective, inbound, valid: &valid, head: &head };
+        let route = Arc::new(route);
+        let request =
+            PolicyRequest { route: &route, share: None, effective: &effective, inbound, valid: &valid, head: &head };
         let reply = elsewhere(&request, &redirect);
         assert_eq!(reply.location().unwrap().to_str().unwrap(), want);
     }

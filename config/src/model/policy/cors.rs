@@ -39,6 +39,9 @@ pub enum AnyOr<T> {
 }
 
 impl Cors {
+    /// The status of the answer to a preflight.
+    pub const PREFLIGHT_STATUS: u16 = 200;
+
     /// The last CORS filter of a list, which holds.
     #[must_use]
     pub fn of(filters: &[Filter]) -> Option<&Arc<Self>> {
@@ -52,17 +55,10 @@ impl Cors {
         })
     }
 
-    /// The policy that answers a request as a preflight, which the guards of its route allow: that of the route, or
-    /// else that of the share that it goes to.
-    pub fn answering<'r, H: Head + ?Sized>(
-        route: &'r Route,
-        share: impl FnOnce() -> Option<&'r WeightedTarget>,
-        head: &H,
-    ) -> Option<&'r Arc<Self>> {
-        if !Self::is_preflight(head) {
-            return None;
-        }
-        Self::of(&route.filters).or_else(|| Self::of(&share()?.filters))
+    /// The policy of a request that goes to a share of a route: that of the share, or else that of the route.
+    #[must_use]
+    pub fn applied<'r>(route: &'r Route, share: Option<&'r WeightedTarget>) -> Option<&'r Arc<Self>> {
+        share.and_then(|share| Self::of(&share.filters)).or_else(|| Self::of(&route.filters))
     }
 
     /// Returns `true` for a [preflight](https://fetch.spec.whatwg.org/#cors-preflight-request), which a route with such

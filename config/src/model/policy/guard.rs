@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::super::listener::ListenerName;
 use super::super::networks::Networks;
-use super::external_auth::ExternalAuth;
+use super::{Answer, Attributes, ExternalAuth, Question, Refusal, Step};
 
 /// One check, in the order of the list. The first that answers ends the request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -29,6 +29,22 @@ pub enum Guard {
 }
 
 impl Guard {
+    /// Evaluates it for a request. `has_endpoint` returns `true` if a share of the route has an endpoint.
+    pub fn step<H: ?Sized>(&self, attributes: &Attributes<'_, H>, has_endpoint: impl FnOnce() -> bool) -> Step<'_> {
+        let refusal = match self {
+            Self::ExternalAuth(service) => return Step::Waits(Question::ExternalAuth(service)),
+            Self::AllowSources(networks) if attributes.address.is_none_or(|address| networks.contains(address)) => None,
+            Self::AllowSources(_) | Self::DenyAll => Some(Refusal::Denied),
+            Self::Listeners(names) if names.contains(attributes.listener) => None,
+            Self::Listeners(_) => Some(Refusal::NotHere),
+            Self::RequireEndpoints if has_endpoint() => None,
+            Self::RequireEndpoints => Some(Refusal::NoEndpoints),
+            Self::RequireTls { .. } if attributes.secure => None,
+            Self::RequireTls { status } => return Step::Answers(Answer::ToTls(*status)),
+        };
+        refusal.map_or(Step::Passes, |refusal| Step::Answers(Answer::Refused(refusal)))
+    }
+
     /// The service that it calls.
     #[must_use]
     pub const fn external_auth(&self) -> Option<&Arc<ExternalAuth>> {

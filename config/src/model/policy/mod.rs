@@ -1,52 +1,79 @@
-//! The policies of a request. The proxy and `explain` run them with the same functions, so that an explanation is true of
-//! the proxy.
+//! The policies of a request: one chain of steps, which [`run_policies`] holds in the order in which they run. The proxy and
+//! `explain` run the same chain, so that an explanation is true of the proxy.
+//!
+//! A step is pure or waits; [`Step`] says which. A pure step decides by the attributes of the request and the routing
+//! model alone. A step that waits returns a [`Question`] as data: the proxy asks it under a deadline and then goes on
+//! with the chain; `explain` goes on as if the answer allowed the request. [`Progress`] is where a request has come to,
+//! and only moves forward, so that no step runs twice for it.
 
+mod attributes;
 mod cors;
 mod external_auth;
 mod guard;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
+pub use attributes::Attributes;
 pub use cors::{AnyOr, Cors};
 pub use external_auth::{AuthProtocol, ExternalAuth};
 pub use guard::Guard;
 
-use super::backend::{Destination, Target, WeightedTarget};
+use super::backend::{Destination, Target};
+use super::condition::Head;
 use super::filter::{DirectResponse, Redirect};
-use super::listener::ListenerName;
-use super::route::{Action, Route};
-use super::settings::Effective;
+use super::route::Action;
 
-/// The facts about a client and its request that a decision needs besides the route.
-#[derive(Clone, Copy, Debug)]
-pub struct RequestAttributes<'a> {
-    /// The client's address; `None` for one that every route allows.
-    pub address: Option<IpAddr>,
-    /// Whether the request came over TLS, here or to a trusted proxy.
-    pub secure: bool,
-    /// The listener that the request came to.
-    pub listener: &'a ListenerName,
-    /// The length of its body in bytes, if it announces one.
-    pub body_bytes: Option<u64>,
+/// The steps that have run for a request.
+#[derive(Debug, Default)]
+pub struct Progress {
+    guards: usize,
+    share: bool,
 }
 
-/// The outcome of [`decide`].
+/// The outcome of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Decision<'r> {
-    /// The request goes to an endpoint.
-    Forward,
+pub enum Step<'r> {
+    /// A pure step lets the request pass.
+    Passes,
+    /// A pure step answers the request.
+    Answers(Answer<'r>),
+    /// The step waits.
+    Waits(Question<'r>),
+}
+
+/// A question to somebody else about a request. The request goes on if the answer allows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Question<'r> {
+    /// For an authorisation service.
+    ExternalAuth(&'r Arc<ExternalAuth>),
+}
+
+/// What becomes of a request, so far. `B` is a backend that has an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict<'r, B> {
+    /// All steps let it pass, and it goes to an endpoint.
+    Forward(&'r Arc<Target>, B),
+    /// The edge answers it.
+    Answer(Answer<'r>),
+    /// The chain continues after the answer to a question.
+    Wait(Question<'r>),
+}
+
+/// The edge's own answer to a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer<'r> {
     /// The request is refused.
     Refused(Refusal),
-    /// The authorisation service of the guard at this place decides. If it allows the request, the decision continues
-    /// after that guard.
-    Asks(usize, &'r Arc<ExternalAuth>),
     /// The client is redirected to the same URL over TLS with this status.
     ToTls(u16),
+    /// A CORS preflight is answered by a policy.
+    Preflight(&'r Arc<Cors>),
     /// The client is redirected as the route says.
     Redirected(&'r Redirect),
     /// The route answers by itself.
     Responded(&'r Arc<DirectResponse>),
+    /// The share has no usable backend, or a filter that cannot be applied, and answers with this status.
+    InvalidShare(u16),
 }
 
 /// The reason of a refusal.
@@ -58,7 +85,7 @@ pub enum Refusal {
     Denied,
     /// The route does not serve the listener.
     NotHere,
-    /// There is no endpoint, and the route requires one before any other check.
+    /// There is no endpoint.
     NoEndpoints,
 }
 
@@ -78,121 +105,168 @@ impl Refusal {
     }
 }
 
-/// Decides by the route's guards in their order, beginning at `from`, and then by its own redirect or response.
-/// `has_endpoint` returns `true` if a share of the route has an endpoint.
-pub fn decide<'r>(
-    route: &'r Route,
-    from: usize,
-    effective: &Effective,
-    attributes: &RequestAttributes<'_>,
-    has_endpoint: impl Fn(&Route) -> bool,
-) -> Decision<'r> {
+impl Answer<'_> {
+    /// The status.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        match self {
+            Self::Refused(refusal) => refusal.status(),
+            Self::ToTls(status) | Self::InvalidShare(status) => *status,
+            Self::Preflight(_) => Cors::PREFLIGHT_STATUS,
+            Self::Redirected(redirect) => redirect.status,
+            Self::Responded(response) => response.status,
+        }
+    }
+}
+
+/// Runs the chain for a request from where it has come to, until a step answers or waits, or the request goes to an
+/// endpoint. `backend` returns the backend of a target that has an endpoint.
+///
+/// A CORS preflight is answered after the guards. No step waits for it, because it comes without the credentials that
+/// an answer would depend on.
+pub fn run_policies<'r, B, H: Head + ?Sized>(
+    progress: &mut Progress,
+    attributes: &Attributes<'r, H>,
+    backend: impl Fn(&'r Target) -> Option<B>,
+) -> Verdict<'r, B> {
+    let Attributes { route, share, .. } = *attributes;
+    let preflight = Cors::applied(route, share).filter(|_| Cors::is_preflight(attributes.head));
     // First, as in nginx: a request that is too large for the route need not be redirected before it is refused.
-    if effective.body_bytes_max.zip(attributes.body_bytes).is_some_and(|(max, bytes)| bytes > max) {
-        return Decision::Refused(Refusal::BodyTooLarge);
+    if attributes.effective.body_bytes_max.zip(attributes.body_bytes).is_some_and(|(max, bytes)| bytes > max) {
+        return Verdict::Answer(Answer::Refused(Refusal::BodyTooLarge));
     }
-    for (index, guard) in route.guards.iter().enumerate().skip(from) {
-        match guard {
-            Guard::ExternalAuth(service) => return Decision::Asks(index, service),
-            Guard::AllowSources(networks) if attributes.address.is_none_or(|address| networks.contains(address)) => {}
-            Guard::AllowSources(_) | Guard::DenyAll => return Decision::Refused(Refusal::Denied),
-            Guard::Listeners(names) if names.contains(attributes.listener) => {}
-            Guard::Listeners(_) => return Decision::Refused(Refusal::NotHere),
-            Guard::RequireEndpoints if has_endpoint(route) => {}
-            Guard::RequireEndpoints => return Decision::Refused(Refusal::NoEndpoints),
-            Guard::RequireTls { .. } if attributes.secure => {}
-            Guard::RequireTls { status } => return Decision::ToTls(*status),
+    let has_endpoint = || route.action.targets().any(|target| backend(target).is_some());
+    while let Some(guard) = route.guards.get(progress.guards) {
+        progress.guards += 1;
+        match guard.step(attributes, has_endpoint) {
+            Step::Passes => {}
+            Step::Answers(answer) => return Verdict::Answer(answer),
+            Step::Waits(_) if preflight.is_some() => {}
+            Step::Waits(question) => return Verdict::Wait(question),
         }
     }
-    match &route.action {
-        Action::Redirect(redirect) => Decision::Redirected(redirect),
-        Action::Respond(response) => Decision::Responded(response),
-        Action::Forward(_) => Decision::Forward,
+    match (preflight, &route.action) {
+        (Some(cors), _) => return Verdict::Answer(Answer::Preflight(cors)),
+        (None, Action::Redirect(redirect)) => return Verdict::Answer(Answer::Redirected(redirect)),
+        (None, Action::Respond(response)) => return Verdict::Answer(Answer::Responded(response)),
+        (None, Action::Forward(_)) => {}
     }
-}
-
-/// The refusal or redirect of a CORS preflight by the guards of its route, beginning at `from`; `None` if it passes;
-/// see [`decide`]. Authorisation services are not asked about it, because it comes without the credentials that they
-/// would judge by. All other guards apply to it, also those after a guard that asks a service.
-pub fn stops_preflight<'r>(
-    route: &'r Route,
-    mut from: usize,
-    effective: &Effective,
-    attributes: &RequestAttributes<'_>,
-    has_endpoint: impl Fn(&Route) -> bool,
-) -> Option<Decision<'r>> {
-    loop {
-        match decide(route, from, effective, attributes, &has_endpoint) {
-            Decision::Asks(index, _) => from = index + 1,
-            decision @ (Decision::Refused(_) | Decision::ToTls(_)) => return Some(decision),
-            Decision::Forward | Decision::Redirected(_) | Decision::Responded(_) => return None,
-        }
-    }
-}
-
-/// The outcome of [`decide_share`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ShareDecision<'r, B> {
-    /// The authorisation service of the share decides.
-    Asks(&'r Arc<ExternalAuth>),
-    /// The request goes to an endpoint of this backend.
-    Forward(&'r Arc<Target>, B),
-    /// The share has no usable backend, or a filter that cannot be applied, and answers with this status.
-    Responded(u16),
-    /// The request is refused.
-    Refused(Refusal),
-}
-
-/// Decides about a request that its route forwards, by the share that it goes to. `is_allowed` is true once the
-/// authorisation service of the share, if it has one, has allowed the request. `backend` returns the backend of a
-/// target that has an endpoint.
-pub fn decide_share<'r, B>(
-    share: &'r WeightedTarget,
-    is_allowed: bool,
-    backend: impl FnOnce(&'r Target) -> Option<B>,
-) -> ShareDecision<'r, B> {
-    if let Some(service) = share.external_auth.as_ref().filter(|_| !is_allowed) {
-        return ShareDecision::Asks(service);
+    let Some(share) = share else { return Verdict::Answer(Answer::Refused(Refusal::NoEndpoints)) };
+    if let Some(service) = share.external_auth.as_ref().filter(|_| !std::mem::replace(&mut progress.share, true)) {
+        return Verdict::Wait(Question::ExternalAuth(service));
     }
     match &share.to {
-        Destination::Status(status) => ShareDecision::Responded(*status),
+        Destination::Status(status) => Verdict::Answer(Answer::InvalidShare(*status)),
         Destination::Target(target) => match backend(target) {
-            Some(backend) => ShareDecision::Forward(target, backend),
-            None => ShareDecision::Refused(Refusal::NoEndpoints),
+            Some(backend) => Verdict::Forward(target, backend),
+            None => Verdict::Answer(Answer::Refused(Refusal::NoEndpoints)),
         },
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::backend::{AppProtocol, BackendKey};
+    use super::super::backend::{AppProtocol, BackendKey, WeightedTarget};
+    use super::super::filter::Filter;
+    use super::super::listener::ListenerName;
+    use super::super::path::PathMatch;
+    use super::super::route::{Origin, Route};
+    use super::super::sample::SampleHead;
+    use super::super::settings::Effective;
     use super::*;
-    use crate::object::ObjectName;
+    use crate::object::{Age, Kind, ObjectName, ObjectRef};
+
+    fn target(name: &str) -> Arc<Target> {
+        let backend = BackendKey::tcp(ObjectName::new("shop", name), 80);
+        Arc::new(Target { backend, protocol: AppProtocol::Http, tls: None, fixed: None })
+    }
+
+    fn service(name: &str) -> Arc<ExternalAuth> {
+        let protocol = AuthProtocol::Grpc { request_headers: Box::default() };
+        Arc::new(ExternalAuth { target: target(name), protocol, body_bytes_max: 0 })
+    }
+
+    fn cors(max_age_s: u32) -> Filter {
+        let (origins, methods, headers, exposed) = (AnyOr::Any, AnyOr::Any, AnyOr::Any, AnyOr::Any);
+        Filter::Cors(Arc::new(Cors { origins, credentials: false, methods, headers, exposed, max_age_s }))
+    }
+
+    fn share(to: Destination, external_auth: Option<Arc<ExternalAuth>>, filters: &[Filter]) -> WeightedTarget {
+        WeightedTarget { to, weight: 1, filters: filters.into(), external_auth }
+    }
+
+    fn route(guards: &[Guard], filters: &[Filter], share: WeightedTarget) -> Route {
+        let object = ObjectRef::new(Kind::HttpRoute, ObjectName::new("shop", "web"));
+        let age = Age { created_s: 0, name: object.name.clone() };
+        let origin = Origin { object, field: "spec".into(), age, position: 0 };
+        let new = Route::new(origin, PathMatch::Prefix("/".into()), Action::Forward([share].into()));
+        Route { guards: guards.into(), filters: filters.into(), ..new }
+    }
+
+    /// The questions of a request, each of which is allowed, and the verdict after them. A target has an endpoint
+    /// unless it is called `empty`.
+    #[track_caller]
+    fn check(route: &Route, head: &SampleHead, questions: &[&Arc<ExternalAuth>], want: Verdict<'_, ()>) {
+        let attributes = Attributes {
+            head,
+            address: Some([192, 0, 2, 9].into()),
+            secure: false,
+            listener: &ListenerName("http".into()),
+            body_bytes: None,
+            route,
+            share: route.action.shares().first(),
+            effective: &Effective::DEFAULT,
+        };
+        let (mut progress, mut asked) = (Progress::default(), Vec::new());
+        let verdict = loop {
+            let backend = |target: &Target| (&*target.backend.service.name != "empty").then_some(());
+            match run_policies(&mut progress, &attributes, backend) {
+                Verdict::Wait(Question::ExternalAuth(service)) => asked.push(service),
+                verdict => break verdict,
+            }
+        };
+        assert_eq!((&*asked, verdict), (questions, want));
+    }
 
     #[test]
-    fn a_share_asks_its_service_first_and_answers_without_a_backend() {
-        let backend = BackendKey::tcp(ObjectName::new("shop", "web"), 80);
-        let target = Arc::new(Target { backend, protocol: AppProtocol::Http, tls: None, fixed: None });
-        let protocol = AuthProtocol::Grpc { request_headers: Box::default() };
-        let service = Arc::new(ExternalAuth { target: Arc::clone(&target), protocol, body_bytes_max: 0 });
-        let share = |to: &Destination, external_auth| WeightedTarget {
-            to: to.clone(),
-            weight: 1,
-            filters: [].into(),
-            external_auth,
-        };
-        let (to_target, invalid) = (Destination::Target(Arc::clone(&target)), Destination::Status(500));
-        let (forward, no_endpoints) =
-            (ShareDecision::Forward(&target, 7), ShareDecision::Refused(Refusal::NoEndpoints));
-        for (to, backend, want) in [
-            (&to_target, Some(7), forward),
-            (&to_target, None, no_endpoints),
-            (&invalid, Some(7), ShareDecision::Responded(500)),
-        ] {
-            let (open, guarded) = (share(to, None), share(to, Some(Arc::clone(&service))));
-            assert_eq!(decide_share(&open, false, |_| backend), want);
-            assert_eq!(decide_share(&guarded, true, |_| backend), want);
-            assert_eq!(decide_share(&guarded, false, |_| backend), ShareDecision::Asks(&service));
-        }
+    fn each_question_is_asked_once_and_in_order() {
+        let [first, second, of_share] = ["first", "second", "of-share"].map(service);
+        let ask = |service: &Arc<ExternalAuth>| Guard::ExternalAuth(Arc::clone(service));
+        let get = SampleHead::new("GET");
+        let (web, empty) = (target("web"), target("empty"));
+        let to = |target: &Arc<Target>| Destination::Target(Arc::clone(target));
+        let refused = |refusal| Verdict::Answer(Answer::Refused(refusal));
+        let forward = Verdict::Forward(&web, ());
+        check(&route(&[], &[], share(to(&web), None, &[])), &get, &[], forward);
+        let guards = [ask(&first), Guard::RequireEndpoints, ask(&second)];
+        let guarded = |to, guards: &[Guard]| route(guards, &[], share(to, Some(Arc::clone(&of_share)), &[]));
+        check(&guarded(to(&web), &guards), &get, &[&first, &second, &of_share], forward);
+        check(&guarded(to(&empty), &guards), &get, &[&first], refused(Refusal::NoEndpoints));
+        check(&guarded(to(&empty), &[]), &get, &[&of_share], refused(Refusal::NoEndpoints));
+        let invalid = Verdict::Answer(Answer::InvalidShare(500));
+        check(&guarded(Destination::Status(500), &[]), &get, &[&of_share], invalid);
+        let denied = [ask(&first), Guard::DenyAll, ask(&second)];
+        check(&guarded(to(&web), &denied), &get, &[&first], refused(Refusal::Denied));
+    }
+
+    #[test]
+    fn nobody_is_asked_about_a_preflight_and_the_narrowest_policy_answers_it() {
+        let lines = [("origin", "https://a.test"), ("access-control-request-method", "PUT")];
+        let (plain, preflight) = (SampleHead::new("OPTIONS"), SampleHead::new("OPTIONS").with(&lines));
+        let (first, web) = (service("first"), target("web"));
+        let (of_route, of_share) = ([cors(5)], [cors(6)]);
+        let ask = Guard::ExternalAuth(Arc::clone(&first));
+        let to = |filters: &[Filter]| share(Destination::Target(Arc::clone(&web)), Some(Arc::clone(&first)), filters);
+        let [by_route, by_share] = [&of_route, &of_share].map(|filters| Cors::of(filters).unwrap());
+        let answer = |cors| Verdict::Answer(Answer::Preflight(cors));
+        let guards = [ask.clone(), ask];
+        check(&route(&guards, &of_route, to(&[])), &preflight, &[], answer(by_route));
+        check(&route(&guards, &[], to(&of_share)), &preflight, &[], answer(by_share));
+        check(&route(&guards, &of_route, to(&of_share)), &preflight, &[], answer(by_share));
+        let forward = Verdict::Forward(&web, ());
+        check(&route(&guards, &[], to(&[])), &preflight, &[&first, &first, &first], forward);
+        check(&route(&guards, &of_route, to(&[])), &plain, &[&first, &first, &first], forward);
+        let denied = Verdict::Answer(Answer::Refused(Refusal::Denied));
+        check(&route(&[Guard::DenyAll], &of_route, to(&of_share)), &preflight, &[], denied);
     }
 }

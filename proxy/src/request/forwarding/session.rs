@@ -52,7 +52,9 @@ impl Forwarding {
         if session.endpoint.is_some() && !policy.change_on_failure {
             return metrics.session(Counted::Moved);
         }
-        let Some(token) = token(policy, self.admitted.shares(), self.share, answering, now_s()) else { return };
+        let shares = self.admitted.shares();
+        let token = self.exchange.share.and_then(|share| token(policy, shares, share, answering, now_s()));
+        let Some(token) = token else { return };
         match &policy.carrier {
             SessionCarrier::Header(name) => edits.set(name.clone(), |out| out.extend_from_slice(&token)),
             SessionCarrier::Cookie(cookie) => {
