@@ -5,14 +5,12 @@
 pub(crate) mod local_reply;
 pub(crate) mod client;
 pub(crate) mod client_port;
-mod cors;
 pub(crate) mod decide;
 pub(crate) mod exchange;
-pub(crate) mod external_auth;
 pub(crate) mod reply_format;
 pub(crate) mod forwarding;
 pub(crate) mod grpc;
-pub(crate) mod guard;
+pub(crate) mod policy;
 pub(crate) mod validate;
 mod mirror;
 mod outcome;

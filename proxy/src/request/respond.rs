@@ -15,9 +15,9 @@ use crate::http::edits::Edits;
 use crate::http::names::{SERVER_NAME, X_CORRELATION_ID, X_REQUEST_ID};
 use crate::http::response::NOMINATIONS_MAX;
 use crate::reason::Reason;
-use crate::request::external_auth::Grants;
 use crate::request::grpc;
 use crate::request::local_reply::{Content, LocalReply};
+use crate::request::policy::external_auth::Grants;
 use crate::request::reply_format::ReplyFormat;
 use crate::request::request_id::RequestId;
 

@@ -14,7 +14,7 @@ use crate::clock;
 use crate::http::body::Piece;
 use crate::reason::Reason;
 use crate::request::decide::{Decided, Pending};
-use crate::request::external_auth::CheckResult;
+use crate::request::policy::external_auth::CheckResult;
 use crate::shared::Shared;
 
 /// The interim response after which a client sends its body.

@@ -11,7 +11,7 @@ use super::session::{answer_expectation, unless_gone};
 use crate::clock;
 use crate::reason::Reason;
 use crate::request::decide::{Decided, Pending};
-use crate::request::external_auth::CheckResult;
+use crate::request::policy::external_auth::CheckResult;
 use crate::shared::Shared;
 
 /// Calls the authorisation service, and continues with its answer; if the result is a local reply with

@@ -7,7 +7,7 @@ use crate::clock;
 use crate::http::edited::edited;
 use crate::http::edits::Edits;
 use crate::http::names::HeaderNames;
-use crate::request::external_auth::AuthRequest;
+use crate::request::policy::external_auth::AuthRequest;
 use crate::request::respond::Filters;
 use crate::request::rewrite;
 use crate::request::validate::ValidRequest;

@@ -1,6 +1,9 @@
 //! The policies of a request in the proxy: the answers of the edge that they lead to. A request that they let pass
 //! becomes an [`Admitted`], and only that can be sent upstream.
 
+pub(in crate::request) mod cors;
+pub(crate) mod external_auth;
+
 use std::sync::Arc;
 
 use http::HeaderValue;
@@ -12,7 +15,6 @@ use tidegate_config::model::{
 use crate::reason::Reason;
 use crate::request::client::Client;
 use crate::request::client_port::client_port;
-use crate::request::cors;
 use crate::request::local_reply::LocalReply;
 use crate::request::path_rewrite;
 use crate::request::validate::ValidRequest;
