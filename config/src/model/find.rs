@@ -1,4 +1,5 @@
-//! The search for the route of a request. The proxy and `explain` share it, so that an explanation is true of the proxy.
+//! The search for the route of a request. The proxy and `explain` share it, so that an explanation is true of the
+//! proxy.
 
 use std::sync::Arc;
 
