@@ -71,7 +71,8 @@ struct Undecided {
 }
 
 impl Decided {
-    /// Records the request. Only the first call counts; one with a policy that still waits is recorded when it is dropped.
+    /// Records the request. Only the first call counts; one with a policy that still waits is recorded when it is
+    /// dropped.
     pub(crate) fn record<H: Head + ?Sized>(&mut self, head: &H, end: &End<'_>) {
         match self {
             Self::Forwards(forwarding) => forwarding.record(Some(head), end),
