@@ -1,5 +1,5 @@
-//! The policies of a request: one chain of steps, which [`run_policies`] holds in the order in which they run. The proxy
-//! and `explain` run the same chain, so that an explanation is true of the proxy.
+//! The policies of a request: one chain of steps, which [`run_policies`] holds in the order in which they run. The
+//! proxy and `explain` run the same chain, so that an explanation is true of the proxy.
 //!
 //! A step is pure or waits; [`Step`] says which. A pure step decides by the attributes of the request and the routing
 //! model alone. A step that waits returns a [`Question`] as data: the proxy asks it under a deadline and then goes on
