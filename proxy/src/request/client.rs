@@ -51,23 +51,31 @@ pub(crate) fn client<H: Head + ?Sized>(head: &H, peer: SocketAddr, secure: bool,
             }
         }
     });
-    let scheme = last_scheme(head);
+    let scheme = last_word(head, "x-forwarded-proto", scheme);
     let (secure, websocket) = scheme.unwrap_or((secure, false));
     let address = untrusted.or(farthest).unwrap_or(peer);
     Client { address, peer, trusted: true, secure, websocket, names_scheme: scheme.is_some() }
 }
 
-/// Whether the client of the nearest proxy uses TLS, and whether WebSocket: the last word of `X-Forwarded-Proto`, since
-/// a proxy that appends its own leaves the client's claim to the left of it.
-fn last_scheme<H: Head + ?Sized>(head: &H) -> Option<(bool, bool)> {
-    let mut scheme = None;
-    head.each_value("x-forwarded-proto", &mut |value| {
-        let word = value.rsplit(|byte| *byte == b',').next().unwrap_or_default().trim_ascii();
-        let known: [(&[u8], _); 4] =
-            [(b"https", (true, false)), (b"http", (false, false)), (b"wss", (true, true)), (b"ws", (false, true))];
-        scheme = known.into_iter().find_map(|(name, of)| word.eq_ignore_ascii_case(name).then_some(of));
+/// What `read` makes of the last word of the last line of a header, if there is one: a list of a proxy that appends its
+/// own ends with it. Without a result of `read`, no earlier word is tried: another hop has written it.
+pub(crate) fn last_word<H: Head + ?Sized, T>(
+    head: &H,
+    name: &str,
+    mut read: impl FnMut(&[u8]) -> Option<T>,
+) -> Option<T> {
+    let mut last = None;
+    head.each_value(name, &mut |value| {
+        last = read(value.rsplit(|byte| *byte == b',').next().unwrap_or_default().trim_ascii());
     });
-    scheme
+    last
+}
+
+/// Whether a scheme is that of TLS, and whether of WebSocket.
+fn scheme(word: &[u8]) -> Option<(bool, bool)> {
+    let known: [(&[u8], _); 4] =
+        [(b"https", (true, false)), (b"http", (false, false)), (b"wss", (true, true)), (b"ws", (false, true))];
+    known.into_iter().find_map(|(name, of)| word.eq_ignore_ascii_case(name).then_some(of))
 }
 
 /// An address, or an address with a port, as some proxies append it.
@@ -126,6 +134,8 @@ mod tests {
         check_scheme("10.0.0.1:9", false, "https", "https");
         check_scheme("10.0.0.1:9", false, "http, HTTPS", "https");
         check_scheme("10.0.0.1:9", false, "https, http", "http");
+        check_scheme("10.0.0.1:9", true, "http, gopher", "https");
+        check_scheme("10.0.0.1:9", true, "http,", "https");
         check_scheme("10.0.0.1:9", true, "http", "http");
         check_scheme("10.0.0.1:9", true, "gopher", "https");
         check_scheme("192.0.2.1:9", false, "https", "http");

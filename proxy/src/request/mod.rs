@@ -4,7 +4,7 @@
 
 pub(crate) mod local_reply;
 pub(crate) mod client;
-pub(crate) mod client_port;
+pub(crate) mod client_url;
 pub(crate) mod decide;
 pub(crate) mod exchange;
 pub(crate) mod reply_format;

@@ -18,7 +18,7 @@ use crate::http::names::{
     X_FORWARDED_PORT, X_FORWARDED_PROTO, X_REAL_IP, X_REQUEST_ID, X_REQUEST_START, begins_like, is_odd,
     is_other_spelling,
 };
-use crate::request::client_port::{believed_port, client_port, default_port};
+use crate::request::client_url::{believed_port, client_port, default_port, write_authority};
 use crate::request::path_rewrite;
 use crate::request::phase::RequestFacts;
 use crate::request::request_id::RequestId;
@@ -167,7 +167,6 @@ fn read_for(route: &Route) -> impl Iterator<Item = &str> {
 /// Adds the headers about the client and its request.
 fn identify<H: Head + ?Sized>(head: &H, input: &RewriteInput<'_>, edits: &mut Edits) {
     let client = &input.request.client;
-    let believed = |name: &HeaderName| client.trusted.then(|| head.header(name.as_str())).flatten();
     let address = |out: &mut Vec<u8>| {
         if client.address == client.peer {
             out.extend_from_slice(input.text.peer.as_bytes());
@@ -193,10 +192,10 @@ fn identify<H: Head + ?Sized>(head: &H, input: &RewriteInput<'_>, edits: &mut Ed
     if input.request.early {
         edits.set(&EARLY_DATA, |out| out.push(b'1'));
     }
-    let host = believed(&X_FORWARDED_HOST).or_else(|| head.authority().map(str::as_bytes));
-    match host {
-        Some(host) => edits.set(&X_FORWARDED_HOST, |out| out.extend_from_slice(host)),
-        None => edits.remove(&X_FORWARDED_HOST),
+    let mut has_host = false;
+    edits.set(&X_FORWARDED_HOST, |out| has_host = write_authority(head, client, out));
+    if !has_host {
+        edits.remove(&X_FORWARDED_HOST);
     }
     let port = match input.forwarded_for {
         ForwardedFor::Append => client_port(head, client, input.named_port),

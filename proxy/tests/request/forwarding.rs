@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue};
-use tidegate_config::model::{Filter, HeaderEdits, PathMatch, PathRewrite, ResponseEdits, TextMatch, ValueMatch};
+use tidegate_config::model::{
+    Action, Filter, Guard, HeaderEdits, PathMatch, PathRewrite, Redirect, ResponseEdits, TextMatch, ValueMatch,
+};
 use tidegate_proxy::Driver;
 
 use super::bed::{Bed, Model};
@@ -122,6 +124,42 @@ async fn other_spellings_of_the_forwarded_headers_are_removed() {
         let seen = upstream.seen().await;
         assert!(!seen.head.contains("forged"), "{driver:?}: {}", seen.head);
         check(&seen, "x_own", "kept");
+    }
+}
+
+/// Two proxies before the edge name the client's URL: each appends its own to a list, or as a line.
+#[tokio::test]
+async fn scheme_host_and_port_are_those_of_the_nearest_trusted_proxy() {
+    let near = [("x-forwarded-proto", "https"), ("x-forwarded-host", "b.test:8443"), ("x-forwarded-port", "8443")];
+    let own = [("x-forwarded-proto", "http"), ("x-forwarded-host", "a.test"), ("x-forwarded-port", "80")];
+    for driver in [Driver::Both, Driver::Pingora] {
+        let check = async |lines: &str, want: &[(&str, &str)], location: &str| {
+            let mut upstream = Upstream::echo().await;
+            let redirected = Model::edited(&[], |route| {
+                let redirect = Redirect { scheme: None, host: None, port: None, path: None, status: 302 };
+                route.action = Action::Redirect(Box::new(redirect));
+            });
+            let guarded = Model::edited(&[], |route| route.guards = [Guard::RequireTls { status: 308 }].into());
+            let forwarded = Model::to(&[upstream.address]);
+            let start = |model: Model| Bed::with(model.trusting(), |options| options.driver = driver);
+            start(forwarded).await.get("a.test", "/", lines).await;
+            let seen = upstream.seen().await;
+            want.iter().for_each(|(name, want)| assert_eq!(seen.header(name), *want, "{driver:?} {lines}: {name}"));
+            let answer = start(redirected).await.get("a.test", "/x", lines).await;
+            assert_eq!(answer.header("location"), Some(location), "{driver:?} {lines}");
+            let is_secure = location.starts_with("https:");
+            let answer = start(guarded).await.get("a.test", "/x", lines).await;
+            assert_eq!(answer.status == 308, !is_secure, "{driver:?} {lines}: {}", answer.status);
+        };
+        let (proto, host, port) = ("X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Port");
+        let lists = format!("{proto}: http, https\r\n{host}: a.test:81,b.test:8443\r\n");
+        check(&lists, &near, "https://b.test:8443/x").await;
+        check(&format!("{lists}{port}: 81, 8443\r\n"), &near, "https://b.test:8443/x").await;
+        let lines = format!("{proto}: http\r\n{host}: a.test:81\r\n{proto}: https\r\n{host}: b.test:8443\r\n");
+        check(&lines, &near, "https://b.test:8443/x").await;
+        check(&format!("{port}: 81\r\n{lines}{port}: 8443\r\n"), &near, "https://b.test:8443/x").await;
+        let last_names_nothing = format!("{proto}: https, \r\n{host}: b.test:8443\r\n{host}: \r\n{port}: 8443,x\r\n");
+        check(&last_names_nothing, &own, "http://a.test/x").await;
     }
 }
 
