@@ -54,8 +54,6 @@ pub(crate) struct WholeHead {
     pub(crate) ambiguous: bool,
     /// Whether a line of it ends with LF alone. Parsers disagree about such a line (RFC 9112 section 2.2).
     pub(crate) bare: bool,
-    /// Whether the request line is not three words with a single space between them.
-    pub(crate) malformed_line: bool,
     /// Whether nothing precedes the request line, and every line ends with CRLF.
     pub(crate) strict: bool,
 }
@@ -73,8 +71,6 @@ pub(crate) struct HeadScan {
     late: bool,
     /// Whether a line of the head ended without CR.
     bare: bool,
-    /// Whether the request line is malformed.
-    malformed_line: bool,
     announced: FramingHeaders,
 }
 
@@ -98,13 +94,11 @@ impl HeadScan {
             if empty {
                 let (lines, ambiguous) = (self.lines - 1, self.announced.has_both());
                 let (len, bare, strict) = (end + 1, self.bare, !self.bare && !self.late);
-                let (follows, malformed_line) = (follows(self.announced), self.malformed_line);
-                return Some(WholeHead { len, lines, follows, ambiguous, bare, malformed_line, strict });
+                let follows = follows(self.announced);
+                return Some(WholeHead { len, lines, follows, ambiguous, bare, strict });
             }
             if self.lines > 0 {
                 scan(line, &mut self.announced);
-            } else {
-                self.malformed_line = !is_request_line(line);
             }
             self.lines += 1;
         }
@@ -126,10 +120,15 @@ impl HeadScan {
     }
 }
 
-/// Returns `true` if a line is `method SP target SP version` (RFC 9112 section 3), without a further space or a control
-/// character, and without a fragment in the target. Pingora would percent-encode such a byte of the target, or remove
-/// the fragment, and forward the request; another parser may end the target there.
-fn is_request_line(line: &[u8]) -> bool {
+/// Returns `true` if the request line of a head is `method SP target SP version` (RFC 9112 section 3), without a further
+/// space or a control character, and without a fragment in the target. Pingora would percent-encode such a byte of the
+/// target, or remove the fragment, and forward the request; another parser may end the target there. The native driver
+/// takes no other request lines.
+pub(crate) fn has_request_line(mut head: &[u8]) -> bool {
+    while let Some(rest) = head.strip_prefix(b"\r\n").or_else(|| head.strip_prefix(b"\n")) {
+        head = rest;
+    }
+    let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let (Some(first), Some(last)) = (memchr::memchr(b' ', line), memchr::memrchr(b' ', line)) else { return false };
     let Some(target) = line.get(first + 1..last) else { return false };
@@ -208,15 +207,16 @@ mod tests {
     }
 
     fn whole(len: usize, lines: usize, follows: Follows) -> Option<WholeHead> {
-        Some(WholeHead { len, lines, follows, ambiguous: false, bare: false, malformed_line: false, strict: true })
+        Some(WholeHead { len, lines, follows, ambiguous: false, bare: false, strict: true })
     }
 
     /// Checks whether a request line is refused.
     #[track_caller]
     fn check_line(line: &str, malformed: bool) {
-        let head = format!("{line}\r\nHost: a\r\n\r\n");
-        let expected = whole(head.len(), 1, Follows::Bytes(0));
-        check_head(head.as_bytes(), expected.map(|head| WholeHead { malformed_line: malformed, ..head }));
+        for before in ["", "\r\n", "\n", "\r\n\n"] {
+            let head = format!("{before}{line}\r\nHost: a\r\n\r\n");
+            assert_eq!(has_request_line(head.as_bytes()), !malformed, "{head:?}");
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::budget::Cost;
 use crate::clock;
 use crate::connection::chunks::Chunks;
 use crate::connection::close::{MALFORMED, Refusal, close, refuse};
-use crate::connection::head_scan::{FirstBytes, Follows, HeadScan, WholeHead, opening};
+use crate::connection::head_scan::{FirstBytes, Follows, HeadScan, WholeHead, has_request_line, opening};
 use crate::connection::tls;
 use crate::connection::transport::Transport;
 use crate::connection::{AddressText, ClientIo, ConnectionFacts, Shutdown};
@@ -185,6 +185,9 @@ async fn requests(mut conn: Box<ClientIo>, mut expected: Expected, traffic: &Tra
                 activity.begin();
                 let native = head.strict && native::serves(&traffic.options);
                 match if native { native::carry(&mut conn, head.len, traffic).await } else { Next::Pingora } {
+                    Next::Pingora if !conn.unread().get(..head.len).is_some_and(has_request_line) => {
+                        return refuse_head(conn, Refusal::MalformedRequestLine, traffic).await;
+                    }
                     Next::Pingora => match http1(conn, &head, traffic, &shutdown).await {
                         Some(back) => conn = back,
                         None => return,
@@ -197,14 +200,16 @@ async fn requests(mut conn: Box<ClientIo>, mut expected: Expected, traffic: &Tra
             // Boxed: the future of an HTTP/1 connection should not be as large as that of HTTP/2.
             Arrival::Http2 => return Box::pin(http2(conn, traffic, &shutdown)).await,
             Arrival::Over => return close(&mut conn, Duration::ZERO).await,
-            Arrival::Refused(refusal) => {
-                traffic.metrics.head_refused(refusal.reason());
-                return refuse(conn, refusal, traffic.options.server_header, limits.body_discard).await;
-            }
+            Arrival::Refused(refusal) => return refuse_head(conn, refusal, traffic).await,
         }
         expected = Expected::Http1;
         idle = between;
     }
+}
+
+async fn refuse_head(conn: Box<ClientIo>, refusal: Refusal, traffic: &Traffic) {
+    traffic.metrics.head_refused(refusal.reason());
+    refuse(conn, refusal, traffic.options.server_header, traffic.options.client.body_discard).await;
 }
 
 /// Waits for the next request: `idle` for its first byte, then the head deadline.
@@ -292,8 +297,7 @@ fn within(bytes: usize, lines: usize, bounds: HeadBounds) -> Option<Arrival> {
 /// The refusal of a head that two parsers could read in different ways.
 fn doubtful(head: &WholeHead) -> Option<Arrival> {
     let bare = head.bare.then_some(Refusal::BareLineFeed);
-    let line = head.malformed_line.then_some(Refusal::MalformedRequestLine);
-    bare.or(line).or(head.ambiguous.then_some(Refusal::AmbiguousLength)).map(Arrival::Refused)
+    bare.or(head.ambiguous.then_some(Refusal::AmbiguousLength)).map(Arrival::Refused)
 }
 
 /// Serves one request with Pingora. Returns the connection if another may follow.

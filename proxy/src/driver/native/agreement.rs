@@ -8,6 +8,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::runtime::{Builder, Runtime};
 
 use super::request::{Request, RequestHead};
+use crate::connection::head_scan::has_request_line;
 use crate::connection::strict_head;
 use crate::http::body::{Body, Piece};
 
@@ -27,7 +28,7 @@ struct ParsedRequest {
 /// Reads bytes with both parsers. Returns `true` if the native driver takes them.
 ///
 /// # Panics
-/// If they disagree about a request that the native driver takes.
+/// If they disagree about a request that the native driver takes, or if its request line is malformed.
 pub(crate) fn check(bytes: &[u8]) -> bool {
     let bytes = &bytes[..bytes.len().min(BYTES_MAX)];
     let Some(ours) = ours(bytes) else { return false };
@@ -51,6 +52,7 @@ fn ours(bytes: &[u8]) -> Option<ParsedRequest> {
     if !request.read(head) {
         return None;
     }
+    assert!(has_request_line(head), "the native driver takes the request line of {}", head.escape_ascii());
     let view = request.view(head);
     let lines = view.lines().map(|(name, value)| (String::from_utf8_lossy(name).to_lowercase(), value.to_vec()));
     let method = view.method().to_owned();
