@@ -95,6 +95,18 @@ pub(super) struct Version {
     run: Option<Arc<Run>>,
 }
 
+/// The state of the credentials of a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Freshness {
+    Fresh,
+    /// They end soon, and are valid until then.
+    EndsSoon,
+    /// There are newer ones, or the files have changed. They still serve the server for which they were made.
+    Outdated,
+    /// They are no longer valid.
+    Ended,
+}
+
 impl PartialEq for Version {
     fn eq(&self, other: &Self) -> bool {
         let runs = match (&self.run, &other.run) {
@@ -139,7 +151,7 @@ impl Access {
         Self::follow(following, source, move |reads| in_one(config.clone(), reads))
     }
 
-    fn follow(
+    pub(super) fn follow(
         following: &Following,
         source: &'static str,
         load: impl Fn(&mut Reads) -> Result<Config, ConnectError> + Send + Sync + 'static,
@@ -175,13 +187,25 @@ impl Access {
         self.files.is_fixed() && self.files.current().auth_info.exec.is_none()
     }
 
-    /// `true` if a client of this version has to be built again, whatever its requests are answered.
-    pub(super) fn outdates(&self, version: &Version) -> bool {
-        !Arc::ptr_eq(&version.files, &self.files.current())
-            || version
-                .run
-                .as_ref()
-                .is_some_and(|run| run.is_ending() || !run.is_of(&version.files) || !self.plugin.is_newest(run))
+    /// `true` if requests are sent without credentials of ours, so that a refused one says nothing about them.
+    pub(super) fn is_anonymous(&self) -> bool {
+        self.anonymous
+    }
+
+    /// Whether a client of this version has to be built again, whatever its requests are answered.
+    pub(super) fn freshness(&self, version: &Version) -> Freshness {
+        let run = version.run.as_ref();
+        if run.is_some_and(|run| run.has_ended()) {
+            Freshness::Ended
+        } else if !Arc::ptr_eq(&version.files, &self.files.current())
+            || run.is_some_and(|run| !run.is_of(&version.files) || !self.plugin.is_newest(run))
+        {
+            Freshness::Outdated
+        } else if run.is_some_and(|run| run.is_ending()) {
+            Freshness::EndsSoon
+        } else {
+            Freshness::Fresh
+        }
     }
 
     /// The configuration for the next client: after reading the files, if `reread`; and after running a credential

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use serde_json::json;
+use tokio::net::unix::pipe;
 
-use super::server::Server;
+use super::server::{NO_ANSWER, Server};
 use super::{Asking, kubeconfig, replace};
 
 /// A plugin that prints a file, fails if there is none, and counts its runs.
@@ -43,15 +44,40 @@ impl Plugin {
     }
 
     fn prints(&self, token: &str, end: Option<&str>) {
-        let status = json!({"token": token, "expirationTimestamp": end});
-        let answer =
-            json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status});
-        replace(&self.at("plugin.out"), &answer.to_string());
+        replace(&self.at("plugin.out"), &credentials(token, end));
+    }
+
+    /// Makes every run hang until [`Self::release`] is called during it.
+    fn hangs(&self) {
+        let out = self.at("plugin.out");
+        std::fs::remove_file(&out).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(out).status().unwrap().success());
+    }
+
+    /// Lets a run that hangs print a token.
+    async fn release(&self, token: &str) {
+        for _ in 0..600 {
+            // Fails if no run hangs.
+            if let Ok(pipe) = pipe::OpenOptions::new().open_sender(self.at("plugin.out")) {
+                pipe.writable().await.unwrap();
+                let credentials = credentials(token, None);
+                assert_eq!(pipe.try_write(credentials.as_bytes()).unwrap(), credentials.len());
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        panic!("the plugin does not run");
     }
 
     fn runs(&self) -> usize {
         lines(&self.at("plugin.runs"))
     }
+}
+
+/// What a plugin prints.
+fn credentials(token: &str, end: Option<&str>) -> String {
+    let status = json!({"token": token, "expirationTimestamp": end});
+    json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}).to_string()
 }
 
 fn lines(path: &Path) -> usize {
@@ -178,4 +204,24 @@ async fn a_plugin_that_failed_for_a_changed_kubeconfig_is_run_again() {
     plugin.prints("two", None);
     plugin.server.accepted.send_replace(None);
     assert_eq!(next_answer(&asking, "Bearer one").await, "Bearer two");
+}
+
+#[tokio::test]
+async fn a_hanging_plugin_of_a_changed_kubeconfig_does_not_hold_requests() {
+    let plugin = Plugin::new().await;
+    plugin.prints("one", None);
+    let asking = Asking::by(&plugin.at("config"));
+    assert_eq!(asking.ask().await.unwrap(), "Bearer one");
+    pause().await;
+    plugin.hangs();
+    let config = std::fs::read_to_string(plugin.at("config")).unwrap();
+    replace(&plugin.at("config"), &(config + "\n"));
+    plugin.server.accept(NO_ANSWER);
+    asking.ask().await.unwrap_err();
+    plugin.server.accepted.send_replace(None);
+    assert_eq!(asking.ask().await.unwrap(), "Bearer one");
+    // The run goes on beside the requests.
+    plugin.release("two").await;
+    assert_eq!(next_answer(&asking, "Bearer one").await, "Bearer two");
+    assert_eq!(plugin.runs(), 2);
 }

@@ -9,6 +9,9 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
+/// A server that accepts this closes the connection of a request without an answer.
+pub(crate) const NO_ANSWER: &str = "";
+
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     /// The value of `Authorization` that is accepted.
@@ -64,6 +67,9 @@ async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, accepted: watch::Re
             if line == "\r\n" {
                 break;
             }
+        }
+        if accepted.borrow().as_deref() == Some(NO_ANSWER) {
+            return;
         }
         let accepted = accepted.borrow().as_ref().is_none_or(|accepted| given.as_ref() == Some(accepted));
         let (status, body) =

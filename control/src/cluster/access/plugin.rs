@@ -1,9 +1,10 @@
 //! Credential plugins: programs that a kubeconfig names and that print credentials
 //! (`client.authentication.k8s.io`).
 //!
-//! A plugin is run when the first request needs it, when its credentials end, when the API server has refused them
-//! (401), and when the kubeconfig has changed. Requests wait for it; it has no part in the start of the process, which
-//! serves from its cache while neither plugin nor API server works.
+//! A plugin is run when the first request needs it, before its credentials end, when the API server has refused them
+//! (401), and when the kubeconfig has changed. Requests that have other credentials do not wait for it
+//! ([`Freshness`](super::Freshness)). It has no part in the start of the process, which serves from its cache while
+//! neither plugin nor API server works.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -30,8 +31,8 @@ use crate::followed::{Following, Reports, single_value};
 const SOURCE: &str = "credential-plugin";
 /// The time for one run.
 const RUN_TIMEOUT: Duration = Duration::from_secs(30);
-/// The time between the beginnings of two runs for one configuration, so that many requests that are refused at once
-/// cause one run.
+/// The time from the end of a run to the next one for the same configuration, so that many requests that are refused at
+/// once cause one run, and a slow plugin that fails does not run all the time.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Credentials are renewed so long before they end, or when a quarter of their time is left.
 const MARGIN: Duration = Duration::from_secs(60);
@@ -43,16 +44,22 @@ pub(in crate::cluster) struct Run {
     token: Option<String>,
     /// A certificate chain and its key, in PEM.
     certificate: Option<(String, String)>,
-    renew_at: Option<SystemTime>,
-    begun: Instant,
+    expiry: Option<Expiry>,
+    /// When the plugin had printed them.
+    ended: Instant,
     /// The configuration that named the plugin.
     files: Arc<Config>,
 }
 
 impl Run {
-    /// `true` if the credentials end soon.
+    /// `true` if the credentials end soon, or have ended.
     pub(super) fn is_ending(&self) -> bool {
-        self.renew_at.is_some_and(|at| at <= clock::wall())
+        self.expiry.is_some_and(|expiry| expiry.renew_at <= clock::wall())
+    }
+
+    /// `true` if the credentials have ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.expiry.is_some_and(|expiry| expiry.at <= clock::wall())
     }
 
     /// `true` if these are credentials of the plugin of a configuration, run for this version of its files.
@@ -79,9 +86,16 @@ impl Run {
     }
 }
 
+/// The end of credentials.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Expiry {
+    renew_at: SystemTime,
+    at: SystemTime,
+}
+
 /// A run that failed.
 struct Failure {
-    begun: Instant,
+    ended: Instant,
     why: String,
     files: Arc<Config>,
 }
@@ -120,22 +134,22 @@ impl Plugin {
         let mut failed = self.failed.lock().await;
         let newest = self.newest.borrow().clone().filter(|run| run.may_serve(files));
         let now = clock::now();
-        let just_now = |begun: Instant| now.saturating_duration_since(begun) < PAUSE;
+        let just_now = |ended: Instant| now.saturating_duration_since(ended) < PAUSE;
         if let Some(run) = &newest {
             let refused = refused.is_some_and(|refused| Arc::ptr_eq(refused, run));
             let fits = run.is_of(files) && !run.is_ending() && !refused;
-            if fits || just_now(run.begun) {
+            if fits || just_now(run.ended) {
                 return Ok(Arc::clone(run));
             }
         }
         if let Some(failure) = &*failed
             && Arc::ptr_eq(&failure.files, files)
-            && just_now(failure.begun)
+            && just_now(failure.ended)
         {
             return newest.ok_or_else(|| failure.why.clone());
         }
         let reports = self.reports.get_or_init(|| self.following.reports(SOURCE));
-        match run(exec, files, now).await {
+        match run(exec, files).await {
             Ok(run) => {
                 let run = Arc::new(run);
                 *failed = None;
@@ -147,7 +161,7 @@ impl Plugin {
             }
             Err(why) => {
                 reports.bad(&why);
-                *failed = Some(Failure { begun: now, why: why.clone(), files: Arc::clone(files) });
+                *failed = Some(Failure { ended: clock::now(), why: why.clone(), files: Arc::clone(files) });
                 newest.ok_or(why)
             }
         }
@@ -170,7 +184,7 @@ struct AnswerStatus {
 }
 
 /// Runs a plugin once. No message has any of its output.
-async fn run(exec: &ExecConfig, files: &Arc<Config>, begun: Instant) -> Result<Run, String> {
+async fn run(exec: &ExecConfig, files: &Arc<Config>) -> Result<Run, String> {
     let name = exec.command.as_deref().unwrap_or_default();
     let output = timeout(RUN_TIMEOUT, output(exec)).await;
     let output = output.map_err(|_| format!("{name}: did not end within {} s", RUN_TIMEOUT.as_secs()))??;
@@ -186,21 +200,19 @@ async fn run(exec: &ExecConfig, files: &Arc<Config>, begun: Instant) -> Result<R
     if token.as_ref().is_some_and(|token| HeaderValue::from_str(token).is_err()) {
         return Err(format!("{name}: its token has bytes that no header may have"));
     }
-    let renew_at = match status.expiration_timestamp {
-        Some(text) => Some(renew_at(&text, clock::wall()).ok_or_else(|| format!("{name}: its expiry is no time"))?),
-        None => None,
-    };
-    let run = Run { token, certificate, renew_at, begun, files: Arc::clone(files) };
+    let expiry = status.expiration_timestamp.map(|text| expiry(&text, clock::wall()).ok_or(text)).transpose();
+    let expiry = expiry.map_err(|_| format!("{name}: its expirationTimestamp is not a time of RFC 3339"))?;
+    let run = Run { token, certificate, expiry, ended: clock::now(), files: Arc::clone(files) };
     let checked = run.fill(Config::clone(files)).rustls_client_config();
     checked.map_err(|_| format!("{name}: its client certificate and key cannot be used"))?;
     Ok(run)
 }
 
-/// The time at which credentials that end at a time (RFC 3339) are renewed.
-fn renew_at(end: &str, now: SystemTime) -> Option<SystemTime> {
-    let end = SystemTime::from(end.parse::<Timestamp>().ok()?);
-    let left = end.duration_since(now).unwrap_or_default();
-    end.checked_sub(MARGIN.min(left / 4))
+/// The end of credentials that end at a time (RFC 3339); `None` if it is not one.
+fn expiry(end: &str, now: SystemTime) -> Option<Expiry> {
+    let at = SystemTime::from(end.parse::<Timestamp>().ok()?);
+    let left = at.duration_since(now).unwrap_or_default();
+    Some(Expiry { renew_at: at.checked_sub(MARGIN.min(left / 4))?, at })
 }
 
 /// What a plugin prints.
@@ -244,7 +256,7 @@ mod tests {
     fn check(end: &str, want: Option<u64>) {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
         let seconds = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-        assert_eq!(renew_at(end, now).map(seconds), want, "{end}");
+        assert_eq!(expiry(end, now).map(|expiry| seconds(expiry.renew_at)), want, "{end}");
     }
 
     /// The time passes at once while nothing but the plugin works.
@@ -255,7 +267,7 @@ mod tests {
             serde_json::from_value(json!({"command": "/bin/sh", "args": ["-c", script]})).unwrap()
         };
         let began = tokio::time::Instant::now();
-        let endless = run(&plugin("exec sleep 3600"), &files, clock::now()).await;
+        let endless = run(&plugin("exec sleep 3600"), &files).await;
         assert_eq!(endless.err().as_deref(), Some("/bin/sh: did not end within 30 s"));
         assert_eq!(began.elapsed().as_secs(), RUN_TIMEOUT.as_secs());
     }
