@@ -10,6 +10,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -66,12 +68,20 @@ impl Following {
         registry.register(Box::new(self.reads.clone()))
     }
 
-    /// Reads all files again, over and over, until `stop` is cancelled.
+    /// Reads all files again, over and over, until `stop` is cancelled. Files that hang delay no others.
     pub async fn run(self, stop: CancellationToken) {
-        while stop.run_until_cancelled(tokio::time::sleep(CHECK_INTERVAL)).await.is_some() {
-            let checked = self.checked.borrow().clone();
-            for files in checked {
-                files.check().await;
+        stop.run_until_cancelled(self.check_all()).await;
+    }
+
+    async fn check_all(self) {
+        let (mut added, mut begun, mut checks) = (self.checked.subscribe(), 0, FuturesUnordered::new());
+        loop {
+            let all = added.borrow_and_update().clone();
+            checks.extend(all.iter().skip(begun).map(|files| check_repeatedly(Arc::clone(files))));
+            begun = all.len();
+            tokio::select! {
+                _ = added.changed() => {}
+                Some(()) = checks.next() => {}
             }
         }
     }
@@ -88,6 +98,13 @@ impl Following {
         }
         let (current, reads) = (self.current.clone(), self.reads.clone());
         Reports { source, current, reads, failing: watch::Sender::new(false) }
+    }
+}
+
+async fn check_repeatedly(files: Arc<dyn Checked>) {
+    loop {
+        tokio::time::sleep(CHECK_INTERVAL).await;
+        Arc::clone(&files).check().await;
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::sync::{Mutex, watch};
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
 use super::read::Reads;
@@ -44,8 +45,19 @@ struct Files<T> {
     reports: Reports,
     /// Whether there are any, at the first reading.
     exist: bool,
-    /// The digest of the files that gave the value. Held during a check, so that no earlier read replaces a later one.
-    digest: Mutex<Vec<u8>>,
+    /// Held during a check.
+    last: Mutex<Last<T>>,
+}
+
+type Outcome<T> = Result<(T, Vec<u8>), String>;
+
+/// The last read of files. There is one at a time, so no earlier one replaces the value of a later one, and files that
+/// hang take one thread.
+struct Last<T> {
+    /// The digest of the files that gave the value.
+    digest: Vec<u8>,
+    /// A read that has not ended, which may be that of an earlier check.
+    running: Option<JoinHandle<Outcome<T>>>,
 }
 
 /// Files that are checked from time to time, whatever their value is.
@@ -71,7 +83,7 @@ impl<T: Send + Sync + 'static> Followed<T> {
             value,
             reports: following.reports(source),
             exist: reads.files() > 0,
-            digest: Mutex::new(reads.finish()),
+            last: Mutex::new(Last { digest: reads.finish(), running: None }),
         });
         following.add(Arc::clone(&files) as Arc<dyn Checked>);
         Ok(Self { files })
@@ -102,39 +114,54 @@ impl<T: Send + Sync + 'static> Followed<T> {
 }
 
 impl<T: Send + Sync + 'static> Files<T> {
-    /// The value of the files as they are now, and their digest.
-    async fn read(&self) -> Result<(T, Vec<u8>), String> {
-        let load = Arc::clone(&self.load);
-        let read = tokio::task::spawn_blocking(move || {
-            let mut reads = Reads::begin();
-            load(&mut reads).map(|value| (value, reads.finish()))
+    /// Waits for the read that runs, or for a new one. `None` if it hangs: it goes on.
+    async fn read(&self, last: &mut Last<T>) -> Option<Outcome<T>> {
+        let read = last.running.get_or_insert_with(|| {
+            let load = Arc::clone(&self.load);
+            spawn_blocking(move || {
+                let mut reads = Reads::begin();
+                load(&mut reads).map(|value| (value, reads.finish()))
+            })
         });
-        match timeout(READ_TIMEOUT, read).await {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(_panic)) => Err("reading the files failed".to_owned()),
-            Err(_elapsed) => Err(format!("reading the files took more than {} s", READ_TIMEOUT.as_secs())),
+        let ended = timeout(READ_TIMEOUT, read).await.ok()?;
+        last.running = None;
+        Some(ended.unwrap_or_else(|_panic| Err("reading the files failed".to_owned())))
+    }
+
+    /// Uses what was read, and returns whether it had changed.
+    fn put(&self, last: &mut Last<T>, (value, digest): (T, Vec<u8>)) -> bool {
+        let changed = last.digest != digest;
+        if changed {
+            last.digest = digest;
+            self.value.send_replace(Arc::new(value));
         }
+        changed
+    }
+
+    /// Reads the files as they are now, and returns whether they had changed.
+    async fn check_now(&self, last: &mut Last<T>) -> Result<bool, String> {
+        let hangs = || format!("reading the files took more than {} s", READ_TIMEOUT.as_secs());
+        if last.running.is_some() {
+            // It began before this check, so the files may have changed since.
+            if let Ok(read) = self.read(last).await.ok_or_else(hangs)? {
+                let changed = self.put(last, read);
+                self.reports.good(changed);
+            }
+        }
+        let mut outcome = self.read(last).await.ok_or_else(hangs)?;
+        if outcome.is_err() {
+            sleep(SECOND_ATTEMPT_AFTER).await;
+            outcome = self.read(last).await.ok_or_else(hangs)?;
+        }
+        Ok(self.put(last, outcome?))
     }
 }
 
 impl<T: Send + Sync + 'static> Checked for Files<T> {
     fn check(self: Arc<Self>) -> BoxFuture<'static, ()> {
         let check = async move {
-            let mut digest = self.digest.lock().await;
-            let mut outcome = self.read().await;
-            if outcome.is_err() {
-                sleep(SECOND_ATTEMPT_AFTER).await;
-                outcome = self.read().await;
-            }
-            match outcome {
-                Ok((value, seen)) => {
-                    let changed = seen != *digest;
-                    if changed {
-                        *digest = seen;
-                        self.value.send_replace(Arc::new(value));
-                    }
-                    self.reports.good(changed);
-                }
+            match self.check_now(&mut *self.last.lock().await).await {
+                Ok(changed) => self.reports.good(changed),
                 Err(why) => self.reports.bad(&why),
             }
         };
@@ -143,41 +170,4 @@ impl<T: Send + Sync + 'static> Checked for Files<T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
-    use tokio::time::advance;
-
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_read_that_hangs_leaves_the_last_good_content_in_use() {
-        let (release, first) = (Arc::new(OnceLock::new()), AtomicBool::new(true));
-        let released = Arc::clone(&release);
-        let load = move |_: &mut Reads| {
-            if !first.swap(false, Relaxed) {
-                released.wait();
-            }
-            Ok::<_, String>(1)
-        };
-        let followed = Followed::open(&Following::new().unwrap(), "test", load).unwrap();
-        let passing = async {
-            for _ in 0..60 {
-                tokio::task::yield_now().await;
-                advance(Duration::from_millis(250)).await;
-            }
-            "time has passed"
-        };
-        let checked = async {
-            followed.check().await;
-            "the check has ended"
-        };
-        // Both attempts are over after little more than twice the timeout of one.
-        let (checked, passing) = (std::pin::pin!(checked), std::pin::pin!(passing));
-        let first = futures::future::select(checked, passing).await;
-        assert_eq!(first.factor_first().0, "the check has ended");
-        assert_eq!(*followed.current(), 1);
-        release.set(()).unwrap();
-    }
-}
+mod tests;
