@@ -18,9 +18,9 @@ const FAILURE_LATENCY: Duration = Duration::from_secs(1);
 /// The time within which a refused connection does not count as an attempt, because a client would not notice it.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
-/// The number of attempts that do not count because the endpoint ended their connection before them. One that does so
-/// again and again would get the request without end.
-const EXCLUSIONS_MAX: usize = 4;
+/// The number of attempts that do not count because the endpoint did not process them. One that does so again and again
+/// would get the request without end.
+pub(crate) const UNPROCESSED_MAX: usize = 4;
 
 /// The assessment of an endpoint by the beginning of its response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +42,9 @@ pub(crate) struct Attempts {
     refused: Vec<EndpointId>,
     /// The number of those that refused at once.
     refused_at_once: usize,
-    /// The number of attempts whose endpoint ended their connection before them.
+    /// The number of attempts that their endpoint did not process, as it says.
+    unprocessed: usize,
+    /// The number of those whose endpoint ended their connection before them.
     excluded: usize,
     /// Endpoints that took a connection and sent no response.
     broke: Vec<EndpointId>,
@@ -197,9 +199,10 @@ impl Attempts {
         self.excused = self.count == 1;
     }
 
-    /// The endpoint ended the connection of an attempt before it.
-    pub(crate) const fn exclude(&mut self) {
-        self.excluded += 1;
+    /// The endpoint says that it has not processed an attempt; `excluded` if it ended the connection before it.
+    pub(crate) fn unprocessed(&mut self, excluded: bool) {
+        self.unprocessed += 1;
+        self.excluded += usize::from(excluded);
     }
 
     /// Whether the next attempt needs a connection of its own. The requests that one GOAWAY excluded share the next
@@ -262,9 +265,9 @@ impl Attempts {
     }
 
     /// The number of attempts that count: terminating pods refuse connections at once, all of them, until their removal
-    /// is known, and no request was sent to an endpoint that ended the connection before it.
+    /// is known, and a request that an endpoint has not processed is as one that was not sent (RFC 9113 section 8.7).
     pub(crate) fn waited_for(&self) -> usize {
-        self.count.saturating_sub(self.refused_at_once + self.excluded.min(EXCLUSIONS_MAX))
+        self.count.saturating_sub(self.refused_at_once + self.unprocessed.min(UNPROCESSED_MAX))
     }
 
     /// The last attempt.
@@ -391,7 +394,7 @@ mod tests {
             assert_eq!(attempts.needs_own_connection(), excluded > 2, "{excluded}");
             assert!(next(&mut attempts, &backend, &states, 1).is_some());
             attempts.connected(false, clock::now());
-            attempts.exclude();
+            attempts.unprocessed(true);
             assert_eq!((attempts.waited_for(), attempts.count()), (want, excluded));
         }
     }

@@ -28,7 +28,9 @@ use tokio_util::either::Either;
 use tower::Service;
 
 use self::link::{Answers, Link};
+use super::attempt::UNPROCESSED_MAX;
 use super::connect::connect;
+use super::http2;
 use super::tls;
 use crate::clock;
 use crate::options::UpstreamLimits;
@@ -151,27 +153,51 @@ fn make_room(clients: &mut HashMap<Key, CachedClient, foldhash::fast::RandomStat
     }
 }
 
-/// Sends a request.
+/// Sends a request, and again if the endpoint says that it has not processed it. With `repeats` it is also sent again,
+/// once, if an idle connection was closed: then it may arrive twice.
 ///
 /// # Errors
 /// The client's error.
 pub(crate) async fn send(
     client: &EndpointClient,
-    request: Request<Full<Bytes>>,
+    request: &Request<Full<Bytes>>,
+    mut repeats: bool,
 ) -> Result<Response<Incoming>, legacy::Error> {
-    let answered = client.request(request).await;
-    if let Ok(response) = &answered
-        && let Some(answers) = response.extensions().get::<Answers>()
-    {
-        answers.head_is_whole();
+    let mut unprocessed = 0;
+    loop {
+        let error = match client.request(request.clone()).await {
+            Ok(response) => {
+                response.extensions().get().inspect(|answers: &&Answers| answers.head_is_whole());
+                return Ok(response);
+            }
+            Err(error) => error,
+        };
+        if unprocessed < UNPROCESSED_MAX && was_not_processed(&error) {
+            unprocessed += 1;
+        } else if repeats && idle_was_closed(&error) {
+            repeats = false;
+        } else {
+            return Err(error);
+        }
     }
-    answered
+}
+
+/// Returns `true` if the endpoint has not processed the request, as it says.
+fn was_not_processed(error: &legacy::Error) -> bool {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref() {
+            return http2::is_unprocessed(error);
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// Returns `true` if a connection that had an answer before was closed instead of another one, as an endpoint may close
 /// an idle connection just when it is used again (RFC 9112 section 9.3.1). The request may then be repeated: the
 /// endpoint most likely has not seen it.
-pub(crate) fn idle_was_closed(error: &legacy::Error) -> bool {
+fn idle_was_closed(error: &legacy::Error) -> bool {
     let mut extras = Extensions::new();
     error.connect_info().inspect(|connection| connection.get_extras(&mut extras));
     extras.get().is_some_and(Answers::has_any) && was_closed(error)

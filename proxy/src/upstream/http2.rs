@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use h2::Reason as Reset;
 use h2::client::{Builder, SendRequest};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout_at};
@@ -193,6 +194,18 @@ impl Entry {
     fn is(&self, number: u64) -> bool {
         self.idle.is_some_and(|idle| idle.number == number)
     }
+}
+
+/// Returns `true` if the endpoint says that it has not processed the request of a stream: with REFUSED_STREAM, or with
+/// a GOAWAY that [excludes](is_excluded) the stream (RFC 9113 section 8.7).
+pub(crate) fn is_unprocessed(error: &h2::Error) -> bool {
+    error.is_remote() && error.is_reset() && error.reason() == Some(Reset::REFUSED_STREAM) || is_excluded(error)
+}
+
+/// Returns `true` if a stream failed because the endpoint has announced the end of its connection with an earlier last
+/// stream (RFC 9113 section 6.8), whatever its reason. The streams that it still processes have other errors in h2.
+pub(crate) fn is_excluded(error: &h2::Error) -> bool {
+    error.is_remote() && error.is_go_away()
 }
 
 /// A place on an open connection.

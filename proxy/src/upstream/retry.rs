@@ -60,6 +60,13 @@ pub(crate) enum FailureStage {
     Later,
 }
 
+impl FailureStage {
+    /// Whether the endpoint has not processed the request, as it says (RFC 9113 section 8.7).
+    pub(crate) const fn is_unprocessed(self) -> bool {
+        matches!(self, Self::Unprocessed { .. } | Self::Excluded { .. })
+    }
+}
+
 /// Returns `true` if the request may be retried.
 pub(crate) fn again(failed: &Failed<'_>) -> bool {
     let harmless = match failed.stage {

@@ -4,18 +4,23 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
-use tidegate_config::model::AppProtocol;
+use tidegate_config::model::{AppProtocol, AuthProtocol, Guard, RetryPolicy, Route, Settings};
 use tidegate_proxy::Driver;
 use tokio::net::TcpListener;
 
 use super::bed::{Bed, Model, route};
-use super::frames::{Framed, GOAWAY, HEADERS, frame, headers};
+use super::external_auth::service;
+use super::frames::{Framed, GOAWAY, HEADERS, RST_STREAM, frame, headers};
+use super::mirrors::mirror;
 use super::streams::{client, get, post, response};
+use super::upstream::Upstream;
 
 const NO_ERROR: u32 = 0;
+const REFUSED_STREAM: u32 = 7;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
 /// What an endpoint does with the first request of each connection. The others get no answer.
@@ -25,6 +30,8 @@ enum First {
     Answered,
     /// It is not processed.
     Excluded,
+    /// It is not processed, and the stream is reset with REFUSED_STREAM. All others are answered.
+    Refused,
     /// It is processed, and the connection ends without its response.
     Broken,
 }
@@ -50,7 +57,13 @@ async fn serve(mut edge: Framed, first: First, code: u32, received: Arc<AtomicUs
             received.fetch_add(1, Ordering::Relaxed);
             own.get_or_insert(request.stream);
         }
-        if own != Some(request.stream) || !request.ends_stream() {
+        let is_first = own == Some(request.stream);
+        if matches!(first, First::Refused) && request.ends_stream() {
+            let refusal = frame(RST_STREAM, 0, request.stream, &REFUSED_STREAM.to_be_bytes());
+            let answer = headers(request.stream, &[(":status", "200")], None, true);
+            edge.send(if is_first { &refusal } else { &answer }).await;
+        }
+        if !is_first || !request.ends_stream() {
             continue;
         }
         let last = if matches!(first, First::Excluded) { 0 } else { request.stream };
@@ -62,12 +75,19 @@ async fn serve(mut edge: Framed, first: First, code: u32, received: Arc<AtomicUs
             }
             First::Excluded => edge.send(&goaway).await,
             First::Broken => return edge.send(&goaway).await,
+            First::Refused => {}
         }
     }
 }
 
 async fn bed(driver: Driver, endpoint: SocketAddr) -> Bed {
-    let model = Model::default().route("a.test", route("web", AppProtocol::H2c)).backend("web", &[endpoint]);
+    bed_with(driver, endpoint, Settings::default()).await
+}
+
+/// A route with settings.
+async fn bed_with(driver: Driver, endpoint: SocketAddr, settings: Settings) -> Bed {
+    let route = Route { settings: Arc::new(settings), ..route("web", AppProtocol::H2c) };
+    let model = Model::default().route("a.test", route).backend("web", &[endpoint]);
     Bed::with(model, |options| options.driver = driver).await
 }
 
@@ -98,6 +118,40 @@ async fn requests_that_a_goaway_excludes_do_not_fail() {
                 assert_eq!(statuses(&bed, 20).await, [200; 20], "{driver:?}, code {code}, round {round}");
             }
             bed.until_metric("tidegate_requests_in_flight 0").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_retry_policy_without_attempts_does_not_fail_requests_that_were_not_processed() {
+    for driver in [Driver::Both, Driver::Pingora] {
+        for first in [First::Answered, First::Refused] {
+            let retry = RetryPolicy { statuses: [503].into(), attempts: 0, backoff: Duration::ZERO };
+            let settings = Settings { retry: Some(Arc::new(retry)), ..Settings::default() };
+            let bed = bed_with(driver, endpoint(first, NO_ERROR).await.0, settings).await;
+            assert_eq!(statuses(&bed, 20).await, [200; 20], "{driver:?} {first:?}");
+            bed.until_metric("tidegate_requests_in_flight 0").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn calls_and_copies_that_were_not_processed_are_sent_again() {
+    let upstream = Upstream::echo().await;
+    for driver in [Driver::Both, Driver::Pingora] {
+        for first in [First::Answered, First::Refused] {
+            let (auth, copy) = (endpoint(first, NO_ERROR).await.0, endpoint(first, NO_ERROR).await.0);
+            let (path, lists) = ("/check".into(), Box::default);
+            let protocol = AuthProtocol::Http { path, request_headers: lists(), response_headers: lists() };
+            let guard = Guard::ExternalAuth(service(protocol, AppProtocol::H2c, 0));
+            let model = Model::edited(&[upstream.address], |route| {
+                route.guards = [guard].into();
+                route.filters = [mirror("copy", 1, AppProtocol::H2c)].into();
+            });
+            let model = model.backend("auth", &[auth]).backend("copy", &[copy]);
+            let bed = Bed::with(model, |options| options.driver = driver).await;
+            assert_eq!(statuses(&bed, 4).await, [200; 4], "{driver:?} {first:?}");
+            bed.until_metric(r#"tidegate_mirrored_requests_total{outcome="sent"} 4"#).await;
         }
     }
 }

@@ -3,12 +3,11 @@
 
 use std::io::{self, ErrorKind};
 
-use h2::Reason as Code;
 use pingora::{Error, ErrorSource, ErrorType, RetryType};
 use rustix::io::Errno;
 
 use crate::reason::Reason;
-use crate::upstream::connect;
+use crate::upstream::{connect, http2};
 
 /// The reason why a request failed.
 pub(crate) fn reason(error: &Error) -> Reason {
@@ -63,9 +62,7 @@ pub(super) fn connecting(reason: Reason) -> Box<Error> {
 
 /// The equivalent error of Pingora for a stream to an HTTP/2 endpoint, before or after the head of the response.
 pub(super) fn of_stream(error: h2::Error, answered: bool) -> Box<Error> {
-    // RFC 9113 section 8.7.
-    let is_refused = error.is_remote() && error.is_reset() && error.reason() == Some(Code::REFUSED_STREAM);
-    let unprocessed = is_refused || excludes(&error);
+    let unprocessed = http2::is_unprocessed(&error);
     let cut = error.get_io().is_some_and(|error| {
         use ErrorKind::{BrokenPipe, ConnectionReset, TimedOut, UnexpectedEof};
         error.raw_os_error().is_some()
@@ -80,15 +77,9 @@ pub(super) fn of_stream(error: h2::Error, answered: bool) -> Box<Error> {
     error
 }
 
-/// Returns `true` if a stream failed because the endpoint has announced the end of its connection with an earlier last
-/// stream (RFC 9113 section 6.8), whatever its reason. The streams that it still processes have other errors in h2.
-fn excludes(error: &h2::Error) -> bool {
-    error.is_remote() && error.is_go_away()
-}
-
-/// Returns `true` if an attempt failed because of that, and can be repeated.
+/// Returns `true` if an attempt failed because a GOAWAY excludes its request, and can be repeated.
 pub(super) fn is_excluded(error: &Error) -> bool {
-    error.retry == RetryType::Decided(true) && error.root_cause().downcast_ref().is_some_and(excludes)
+    error.retry == RetryType::Decided(true) && error.root_cause().downcast_ref().is_some_and(http2::is_excluded)
 }
 
 /// Returns `true` if the socket's own wait for an endpoint has ended, and not one of the operating system.

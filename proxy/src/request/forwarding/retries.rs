@@ -30,9 +30,7 @@ impl Forwarding {
 
     /// An attempt failed after its connection was open. Returns `true` to retry.
     pub(crate) fn broke(&mut self, reason: Reason, stage: FailureStage, now: Instant) -> bool {
-        let is_excluded = matches!(stage, FailureStage::Excluded { .. });
-        let excused = is_excluded
-            || matches!(stage, FailureStage::Unanswered { reused: true, .. } | FailureStage::Unprocessed { .. });
+        let excused = stage.is_unprocessed() || matches!(stage, FailureStage::Unanswered { reused: true, .. });
         let at_fault = reason == Reason::UpstreamBroken || self.is_endpoint_timeout(reason, now);
         if !excused && at_fault {
             self.judge(AttemptOutcome::Broken, now);
@@ -40,8 +38,8 @@ impl Forwarding {
         if excused {
             self.attempts.excuse();
         }
-        if is_excluded {
-            self.attempts.exclude();
+        if stage.is_unprocessed() {
+            self.attempts.unprocessed(matches!(stage, FailureStage::Excluded { .. }));
         }
         // After its deadline a request is not retried, unless only the attempt has timed out.
         let is_over = reason == Reason::UpstreamTimeout && !matches!(stage, FailureStage::Responded { .. });
@@ -77,8 +75,9 @@ impl Forwarding {
             usize::try_from(policy.attempts).unwrap_or(usize::MAX).saturating_add(1)
         });
         let statuses = policy.map_or(&[][..], |policy| &policy.statuses);
-        // A refused connection does not count as an attempt, but a policy may allow no second one.
-        let may = policy.is_none_or(|policy| policy.attempts > 0)
+        // A refused connection does not count as an attempt, but a policy may allow no second one. A request that was
+        // not processed is no matter of a policy.
+        let may = (stage.is_unprocessed() || policy.is_none_or(|policy| policy.attempts > 0))
             && self.attempts.count() < self.shared().options.upstream.tries_max;
         let failed = Failed { tries: self.attempts.waited_for(), tries_max, stage, statuses };
         let may = may && retry::again(&failed);

@@ -95,11 +95,7 @@ async fn deliver(transport: Transport) -> Option<CopyResponse> {
         }
         Transport::Client(client, request) => {
             // Only an idempotent request may arrive twice (RFC 9110 section 9.2.2).
-            let again = request.method().is_idempotent().then(|| request.clone());
-            let mut answered = client::send(&client, *request).await;
-            if let Some(again) = again.filter(|_| answered.as_ref().is_err_and(client::idle_was_closed)) {
-                answered = client::send(&client, *again).await;
-            }
+            let answered = client::send(&client, &request, request.method().is_idempotent()).await;
             let failed = |error: &_| {
                 tracing::debug!(
                     error = error as &dyn std::error::Error,

@@ -232,12 +232,8 @@ async fn tries(auth_check: &AuthCheck, body: Bytes, shared: &Shared, attempts: &
         let Some(request) = request else { return CheckResult::Failed(CallFailure::Broken) };
         let client = client::of(Purpose::ExternalAuth, (&auth_check.service.target, endpoint), request.uri(), limits);
         attempts.connected(true, now);
-        let mut answered = client::send(&client, request.clone()).await;
         // A check may have an effect, so one that broke a new connection has failed.
-        if answered.as_ref().is_err_and(client::idle_was_closed) {
-            answered = client::send(&client, request).await;
-        }
-        let error = match answered {
+        let error = match client::send(&client, &request, true).await {
             Ok(response) => {
                 let now = clock::now();
                 attempts.first_byte(AttemptOutcome::Response, now, shared.endpoints.moment(now));
