@@ -120,10 +120,10 @@ impl HeadScan {
     }
 }
 
-/// Returns `true` if the request line of a head is `method SP target SP version` (RFC 9112 section 3), without a further
-/// space or a control character, and without a fragment in the target. Pingora would percent-encode such a byte of the
-/// target, or remove the fragment, and forward the request; another parser may end the target there. The native driver
-/// takes no other request lines.
+/// Returns `true` if the request line of a head is `method SP target SP version` (RFC 9112 section 3), without a
+/// further space or a control character, and without a fragment in the target. Pingora would percent-encode such a byte
+/// of the target, or remove the fragment, and forward the request; another parser may end the target there. The native
+/// driver takes no other request lines.
 pub(crate) fn has_request_line(mut head: &[u8]) -> bool {
     while let Some(rest) = head.strip_prefix(b"\r\n").or_else(|| head.strip_prefix(b"\n")) {
         head = rest;
