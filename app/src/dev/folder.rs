@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs;
+use std::fs::{self, DirEntry};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -50,6 +51,10 @@ pub(super) struct Reading {
     pub(super) complaints: BTreeSet<Complaint>,
     /// The files, with the last text of each that could be read.
     pub(super) files: BTreeMap<PathBuf, Stamp>,
+    /// Files and folders of which not all could be read.
+    unread: BTreeSet<PathBuf>,
+    /// A folder could not be read, and may be readable later without any change of it.
+    pub(super) is_incomplete: bool,
 }
 
 /// Tells one text of a file from another.
@@ -69,13 +74,24 @@ pub(super) enum Change {
     Delete(Identity),
 }
 
-/// Reads every manifest of a folder and of the folders in it.
-pub(super) fn read(folder: &Path) -> Reading {
-    let mut reading = Reading::default();
-    let mut files = Vec::new();
-    find(folder, 0, &mut files, &mut reading);
-    files.sort();
-    for file in files {
+/// Reads every manifest of a folder and of the folders in it. `known` are the files of the earlier reading,
+/// with which [`Reading::keep_unread`] has to be called.
+pub(super) fn read(folder: &Path, known: &BTreeSet<PathBuf>) -> Reading {
+    read_by(folder, known, &|folder| Ok(Box::new(fs::read_dir(folder)?)))
+}
+
+/// The entries of a folder, each of which may fail.
+type Entries = Box<dyn Iterator<Item = io::Result<DirEntry>>>;
+
+fn read_by(folder: &Path, known: &BTreeSet<PathBuf>, list: &dyn Fn(&Path) -> io::Result<Entries>) -> Reading {
+    let (mut reading, mut found) = (Reading::default(), Found::default());
+    reading.find(folder, 0, list, &mut |file| found.add(file, known));
+    if let Some(first) = found.skipped {
+        let why = format!("is skipped, like all files after it: there are more than {FILES_MAX} files");
+        reading.complain(&first, None, why);
+        reading.unread.extend(found.skipped_known);
+    }
+    for file in found.files {
         // Whoever writes on after this is seen by the next reading.
         let modified = fs::metadata(&file).and_then(|found| found.modified()).ok();
         match regular_file::read_text(&file, FILE_BYTES_MAX) {
@@ -89,31 +105,77 @@ pub(super) fn read(folder: &Path) -> Reading {
     reading
 }
 
-fn find(folder: &Path, depth: usize, files: &mut Vec<PathBuf>, reading: &mut Reading) {
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(why) => return reading.complain(folder, None, why.to_string()),
-    };
-    for path in entries.flatten().map(|entry| entry.path()) {
-        let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-        let manifest = path.extension().is_some_and(|end| end == "yaml" || end == "yml" || end == "json");
-        if hidden {
-            continue;
-        } else if path.is_dir() && !path.is_symlink() {
-            if depth < DEPTH_MAX {
-                find(&path, depth + 1, files, reading);
-            } else {
-                reading.complain(&path, None, format!("is skipped: it is more than {DEPTH_MAX} folders deep"));
+/// The manifests of a folder, in the order of their paths.
+#[derive(Default)]
+struct Found {
+    /// The first [`FILES_MAX`].
+    files: BTreeSet<PathBuf>,
+    /// The first one after them.
+    skipped: Option<PathBuf>,
+    /// Those after them that an earlier reading has read.
+    skipped_known: Vec<PathBuf>,
+}
+
+impl Found {
+    fn add(&mut self, file: PathBuf, known: &BTreeSet<PathBuf>) {
+        self.files.insert(file);
+        if self.files.len() > FILES_MAX
+            && let Some(last) = self.files.pop_last()
+        {
+            if known.contains(&last) {
+                self.skipped_known.push(last.clone());
             }
-        } else if manifest && files.len() == FILES_MAX {
-            return reading.complain(&path, None, format!("is skipped: there are more than {FILES_MAX} files"));
-        } else if manifest {
-            files.push(path);
+            self.skipped = Some(self.skipped.take().map_or(last.clone(), |first| first.min(last)));
         }
     }
 }
 
 impl Reading {
+    /// Finds the manifests of a folder. An entry or a folder that cannot be read is unread, and not gone.
+    fn find(
+        &mut self,
+        folder: &Path,
+        depth: usize,
+        list: &dyn Fn(&Path) -> io::Result<Entries>,
+        add: &mut dyn FnMut(PathBuf),
+    ) {
+        let entries = match list(folder) {
+            Ok(entries) => entries,
+            Err(why) => return self.fail(folder, &why),
+        };
+        for entry in entries {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(why) => {
+                    self.fail(folder, &why);
+                    continue;
+                }
+            };
+            let path = entry.path();
+            if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.')) {
+                continue;
+            }
+            // That of a link itself, so no link to a folder is followed. It needs no right to search the folder.
+            match entry.file_type() {
+                Ok(found) if found.is_dir() && depth == DEPTH_MAX => {
+                    self.complain(&path, None, format!("is skipped: it is more than {DEPTH_MAX} folders deep"));
+                }
+                Ok(found) if found.is_dir() => self.find(&path, depth + 1, list, add),
+                Ok(_) if path.extension().is_some_and(|end| end == "yaml" || end == "yml" || end == "json") => {
+                    add(path)
+                }
+                Ok(_) => {}
+                Err(why) => self.fail(&path, &why),
+            }
+        }
+    }
+
+    /// A folder, or an entry of one, cannot be read at the moment.
+    fn fail(&mut self, path: &Path, why: &io::Error) {
+        self.complain(path, None, format!("{why}; its objects stay until it can be read"));
+        self.is_incomplete = true;
+    }
+
     fn take(&mut self, file: &Path, text: &str) {
         for found in documents::read(text) {
             match found {
@@ -135,15 +197,17 @@ impl Reading {
         }
     }
 
+    /// Adds a complaint. Objects that an earlier reading found in the file, or in the files of this folder, stay.
     fn complain(&mut self, file: &Path, number: Option<usize>, why: String) {
+        self.unread.insert(file.to_owned());
         self.complaints.insert(Complaint { file: file.to_owned(), number, why });
     }
 
-    /// Keeps the objects that an earlier reading found in files and folders that are unreadable now. Their stamps stay
-    /// too: the next text is compared with the last one that could be read.
+    /// Keeps the objects that an earlier reading found in files and folders that are unread now. Their stamps stay too:
+    /// the next text is compared with the last one that could be read.
     pub(super) fn keep_unread(&mut self, before: &Self) {
-        let unread: Vec<PathBuf> = self.complaints.iter().map(|complaint| complaint.file.clone()).collect();
-        let is_unread = |file: &Path| unread.iter().any(|path| file.starts_with(path));
+        let unread = std::mem::take(&mut self.unread);
+        let is_unread = |file: &Path| file.ancestors().any(|path| unread.contains(path));
         for (identity, wanted) in before.objects.iter().filter(|(_, wanted)| is_unread(&wanted.file)) {
             self.objects.entry(identity.clone()).or_insert_with(|| wanted.clone());
         }
@@ -154,7 +218,8 @@ impl Reading {
 
     /// Keeps the objects of files that may be only half written: a shell empties a file when a command starts, and the
     /// command writes its text seconds later, part by part. A text that is shorter than the one before, or lacks one of
-    /// its objects, counts once it has settled; an empty one never counts. Returns the files that are waited for.
+    /// its objects, counts once it has settled; an empty one never counts. Returns the files whose texts may be half
+    /// written.
     pub(super) fn keep_unsettled(
         &mut self,
         before: &Self,
@@ -208,197 +273,4 @@ pub(super) fn patch(before: Option<&Value>, now: &Value) -> Value {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn manifest(kind: &str, name: &str, extra: &str) -> String {
-        format!("---\napiVersion: v1\nkind: {kind}\nmetadata: {{name: {name}}}\n{extra}")
-    }
-
-    fn folder(files: &[(&str, String)]) -> tempfile::TempDir {
-        let folder = tempfile::tempdir().unwrap();
-        for (name, text) in files {
-            let path = folder.path().join(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        folder
-    }
-
-    #[test]
-    fn a_folder_is_read_up_to_its_limits() {
-        let name = |number: usize| format!("{number:04}.yaml");
-        let files: Vec<(String, String)> =
-            (0..FILES_MAX + 2).map(|number| (name(number), manifest("ConfigMap", &format!("m{number}"), ""))).collect();
-        let files: Vec<(&str, String)> = files.iter().map(|(name, text)| (name.as_str(), text.clone())).collect();
-        let reading = read(folder(&files).path());
-        let why: Vec<&str> = reading.complaints.iter().map(|complaint| complaint.why.as_str()).collect();
-        assert_eq!((reading.objects.len(), why), (FILES_MAX, vec!["is skipped: there are more than 1000 files"]));
-
-        let deep = |depth: usize| format!("{}a.yaml", "d/".repeat(depth));
-        let [last, beyond] = [DEPTH_MAX, DEPTH_MAX + 1].map(deep);
-        let files =
-            [(last.as_str(), manifest("ConfigMap", "last", "")), (&*beyond, manifest("ConfigMap", "beyond", ""))];
-        let reading = read(folder(&files).path());
-        let why: Vec<&str> = reading.complaints.iter().map(|complaint| complaint.why.as_str()).collect();
-        assert_eq!((reading.objects.len(), why), (1, vec!["is skipped: it is more than 8 folders deep"]));
-    }
-
-    #[track_caller]
-    fn check(before: &[(&str, String)], after: &[(&str, String)], want: &[&str]) {
-        let folder = folder(before);
-        let first = read(folder.path());
-        for (name, _) in before {
-            fs::remove_file(folder.path().join(name)).unwrap();
-        }
-        for (name, text) in after {
-            fs::write(folder.path().join(name), text).unwrap();
-        }
-        let mut second = read(folder.path());
-        second.keep_unread(&first);
-        let got: Vec<String> = second
-            .changes_since(&first)
-            .iter()
-            .map(|change| match change {
-                Change::Put { identity, before, .. } => {
-                    format!("{} {identity}", if before.is_some() { "update" } else { "create" })
-                }
-                Change::Delete(identity) => format!("delete {identity}"),
-            })
-            .collect();
-        assert_eq!(got, want);
-    }
-
-    #[test]
-    fn changes_of_files_become_changes_of_objects() {
-        let (a, b) = (manifest("Service", "a", ""), manifest("Service", "b", ""));
-        let namespace = manifest("Namespace", "z", "");
-        check(&[], &[("1.yaml", format!("{a}{namespace}"))], &["create Namespace z", "create Service a"]);
-        check(&[("1.yaml", format!("{namespace}{a}"))], &[], &["delete Service a", "delete Namespace z"]);
-        check(&[("1.yaml", a.clone())], &[("1.yaml", a.clone())], &[]);
-        check(&[("1.yaml", a.clone())], &[("2.yaml", a.clone())], &[]);
-        check(&[("1.yaml", a.clone())], &[("1.yaml", manifest("Service", "a", "spec: {}\n"))], &["update Service a"]);
-        check(&[("1.yaml", a.clone())], &[("1.yaml", b)], &["create Service b", "delete Service a"]);
-        check(&[("1.txt", a.clone())], &[(".1.yaml", a)], &[]);
-    }
-
-    #[test]
-    fn an_unreadable_file_deletes_nothing() {
-        let (a, b) = (manifest("Service", "a", ""), manifest("Service", "b", ""));
-        let before = [("1.yaml", format!("{a}{b}")), ("2.yaml", manifest("Service", "c", ""))];
-        check(&before, &[("1.yaml", format!("{a}---\nkind: [\n"))], &["delete Service c"]);
-        check(&before, &[("1.yaml", "\u{0}".to_owned()), before[1].clone()], &[]);
-    }
-
-    /// Writes `text` to a file of two Services, and compares the objects that stay at first, the number of files that
-    /// are waited for, and the objects that stay once the text has settled.
-    #[track_caller]
-    fn check_rewritten(text: &str, at_first: &[&str], waits: usize, at_last: &[&str]) {
-        let folder = folder(&[("1.yaml", manifest("Service", "a", "") + &manifest("Service", "b", "spec: {}\n"))]);
-        let before = read(folder.path());
-        fs::write(folder.path().join("1.yaml"), text).unwrap();
-        let reading = |settled| {
-            let mut reading = read(folder.path());
-            reading.keep_unread(&before);
-            let waiting = reading.keep_unsettled(&before, |_, _| settled).len();
-            let names: Vec<String> = reading.objects.keys().map(|identity| identity.name.clone()).collect();
-            (names.join(" "), waiting)
-        };
-        assert_eq!(reading(false), (at_first.join(" "), waits));
-        assert_eq!(reading(true), (at_last.join(" "), 0));
-    }
-
-    #[test]
-    fn a_half_written_file_keeps_its_objects_until_it_has_settled() {
-        let (a, b) = (manifest("Service", "a", ""), manifest("Service", "b", ""));
-        check_rewritten("", &["a", "b"], 0, &["a", "b"]);
-        check_rewritten("\n\n", &["a", "b"], 0, &["a", "b"]);
-        check_rewritten(&a, &["a", "b"], 1, &["a"]);
-        check_rewritten(&(a.clone() + &b), &["a", "b"], 1, &["a", "b"]);
-        check_rewritten(&(a.clone() + "---\nkind: Serv"), &["a", "b"], 1, &["a", "b"]);
-        check_rewritten("# nothing any more\n", &["a", "b"], 1, &[]);
-        let longer =
-            a.clone() + &manifest("Service", "b", "spec: {type: ExternalName}\n") + &manifest("Secret", "c", "");
-        check_rewritten(&longer, &["c", "a", "b"], 0, &["c", "a", "b"]);
-        let renamed = a + &manifest("Service", "c", "spec: {type: ExternalName}\n");
-        check_rewritten(&renamed, &["a", "b"], 1, &["a", "c"]);
-    }
-
-    /// Makes a file of two Services unreadable, then writes a text without one of them; both have to stay.
-    #[track_caller]
-    fn check_unreadable_moment(make_unreadable: impl Fn(&Path), text: &str, waits: usize) {
-        let folder = folder(&[("1.yaml", manifest("Service", "a", "") + &manifest("Service", "b", "spec: {}\n"))]);
-        let file = folder.path().join("1.yaml");
-        let follow = |before: &Reading| {
-            let mut reading = read(folder.path());
-            reading.keep_unread(before);
-            let waiting = reading.keep_unsettled(before, |_, _| false).len();
-            let names: Vec<String> = reading.objects.keys().map(|identity| identity.name.clone()).collect();
-            assert_eq!(names, ["a", "b"], "{:?}", reading.complaints);
-            (reading, waiting)
-        };
-        let whole = read(folder.path());
-        fs::remove_file(&file).unwrap();
-        make_unreadable(&file);
-        let (unread, waiting) = follow(&whole);
-        assert_eq!((unread.complaints.len(), waiting), (1, 0), "{:?}", unread.complaints);
-        let (still_unread, _) = follow(&unread);
-        fs::remove_file(&file).unwrap();
-        fs::write(&file, text).unwrap();
-        assert_eq!(follow(&still_unread).1, waits);
-    }
-
-    #[test]
-    fn a_file_is_as_protected_after_an_unreadable_moment_as_before() {
-        let fewer = manifest("Service", "a", "");
-        for (text, waits) in [(fewer.as_str(), 1), ("", 0), ("# nothing yet\n", 1)] {
-            let cut = |file: &Path| fs::write(file, [fewer.as_bytes(), b"# caf\xc3"].concat()).unwrap();
-            check_unreadable_moment(cut, text, waits);
-            let dangling = |file: &Path| std::os::unix::fs::symlink("nowhere", file).unwrap();
-            check_unreadable_moment(dangling, text, waits);
-            let too_long = |file: &Path| fs::File::create(file).unwrap().set_len(FILE_BYTES_MAX + 1).unwrap();
-            check_unreadable_moment(too_long, text, waits);
-        }
-    }
-
-    #[test]
-    fn an_empty_file_is_told_of_if_it_had_objects() {
-        let folder = folder(&[("1.yaml", manifest("Service", "a", "")), ("2.yaml", String::new())]);
-        let before = read(folder.path());
-        assert_eq!(before.complaints, BTreeSet::new());
-        fs::write(folder.path().join("1.yaml"), "").unwrap();
-        let mut reading = read(folder.path());
-        reading.keep_unsettled(&before, |_, _| true);
-        let why: Vec<&str> = reading.complaints.iter().map(|complaint| complaint.why.as_str()).collect();
-        assert_eq!(why, ["is empty: its objects stay until it has a text or is deleted"]);
-    }
-
-    #[test]
-    fn errors_name_file_document_and_reason() {
-        let a = manifest("Service", "a", "");
-        let other = manifest("Service", "a", "spec: {}\n");
-        let files =
-            [("1.yaml", a.clone()), ("sub/2.yaml", format!("{other}---\nkind: Secret\n")), ("sub/same.yaml", a)];
-        let folder = folder(&files);
-        let reading = read(folder.path());
-        let complaints: Vec<String> = reading.complaints.iter().map(ToString::to_string).collect();
-        let at = folder.path().display();
-        assert_eq!(
-            complaints,
-            [
-                format!("{at}/sub/2.yaml, document 1: Service a stands in {at}/1.yaml already; that one counts"),
-                format!("{at}/sub/2.yaml, document 2: has no apiVersion"),
-            ]
-        );
-    }
-
-    #[test]
-    fn a_patch_removes_only_fields_of_the_file() {
-        let before = json!({"spec": {"replicas": 2, "paused": true}, "metadata": {"labels": {"a": "1", "b": "2"}}});
-        let now = json!({"spec": {"replicas": 3}, "metadata": {"labels": {"b": "2"}}});
-        let want = json!({"spec": {"replicas": 3, "paused": null}, "metadata": {"labels": {"a": null, "b": "2"}}});
-        assert_eq!(patch(Some(&before), &now), want);
-        assert_eq!(patch(None, &now), now);
-    }
-}
+mod tests;

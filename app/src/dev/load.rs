@@ -22,8 +22,8 @@ const QUIET: Duration = Duration::from_millis(50);
 const STEPS_MAX: usize = 20;
 /// The time after which a text that has not changed again counts as the whole of its file.
 const SETTLED: Duration = Duration::from_secs(1);
-/// The interval of retries after the server refused an object, since the reason may be gone (a namespace created by
-/// hand).
+/// The interval of retries after the server refused an object or a folder could not be read, since the reason may be
+/// gone (a namespace created by hand).
 const RETRY: Duration = Duration::from_secs(5);
 
 /// One run of the task.
@@ -101,10 +101,11 @@ impl Load {
         }
     }
 
-    /// Reads the folder and applies the differences. Returns `true` if the server refused anything.
+    /// Reads the folder and applies the differences. Returns `true` if another attempt may do more: the server refused
+    /// an object, or a folder could not be read.
     async fn load(&mut self) -> bool {
-        let folder = self.folder.clone();
-        let reading = tokio::task::spawn_blocking(move || folder::read(&folder)).await;
+        let (folder, known) = (self.folder.clone(), self.applied.files.keys().cloned().collect());
+        let reading = tokio::task::spawn_blocking(move || folder::read(&folder, &known)).await;
         let Ok(mut reading) = reading else { return true };
         reading.keep_unread(&self.applied);
         self.wait_for_whole_texts(&mut reading);
@@ -120,7 +121,8 @@ impl Load {
         };
         let (waiting, changes): (Vec<Change>, Vec<Change>) =
             reading.changes_since(&self.applied).into_iter().partition(waits);
-        let mut refused = self.apply_all(changes, &mut complaints).await;
+        let mut refused = reading.is_incomplete;
+        refused |= self.apply_all(changes, &mut complaints).await;
         if !waiting.is_empty() {
             self.define().await;
             refused |= self.apply_all(waiting, &mut complaints).await;
@@ -132,7 +134,7 @@ impl Load {
         refused
     }
 
-    /// Keeps the objects of files that are being written, and remembers what is waited for.
+    /// Keeps the objects of files that are being written, and remembers their texts.
     fn wait_for_whole_texts(&mut self, reading: &mut Reading) {
         let (now, before) = (Instant::now(), std::mem::take(&mut self.unsettled));
         let since = |file: &Path, stamp: Stamp| {

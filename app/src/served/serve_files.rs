@@ -81,7 +81,7 @@ mod tests {
         let path = folder.path().join("token");
         let following = Following::new().unwrap();
         let (one, two) = ("a-token-of-the-test", "another-of-the-test");
-        for broken in ["", "short\n", "two words, which is no token"] {
+        for broken in ["", "short\n", "two words are not a token"] {
             fs::write(&path, broken).unwrap();
             let why = token(&following, path.clone()).unwrap_err().to_string();
             assert!(why.starts_with("--serve-token-file ") && !why.contains("words"), "{why}");
@@ -89,7 +89,7 @@ mod tests {
         fs::write(&path, format!("\u{feff}{one}\r\n")).unwrap();
         let followed = token(&following, path.clone()).unwrap();
         assert_eq!(*followed.current(), one);
-        for (text, want) in [("", one), ("short", one), (two, two), ("two words, which is no token", two)] {
+        for (text, want) in [("", one), ("short", one), (two, two), ("two words are not a token", two)] {
             fs::write(&path, text).unwrap();
             followed.check().await;
             assert_eq!(*followed.current(), want, "{text:?}");
@@ -117,7 +117,7 @@ mod tests {
         let files = TlsFiles { cert: at("cert"), key: at("key"), client_ca: Some(at("ca")) };
         let followed = certificates(&Following::new().unwrap(), files).unwrap();
         let mut now = followed.subscribe();
-        // What is replaced, and whether all of it can be used.
+        // Each step replaces one file; `usable` says whether the files can then be used together.
         for (name, text, usable) in [
             ("cert", &*two[0], false),
             ("key", &two[1], true),

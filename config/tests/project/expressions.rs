@@ -1,4 +1,4 @@
-//! Objects that hold regular expressions, and what is left of them without.
+//! Objects that hold regular expressions, and their projections after expressions are dropped.
 
 use serde_json::{Value, json};
 use tidegate_config::object::Kind;
