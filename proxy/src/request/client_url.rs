@@ -1,11 +1,9 @@
 //! The authority of the URL that the client used: host and port. Everything that writes a host, a port or a URL of the
-//! edge asks here: the headers for endpoints, mirrors and authorisation services, and redirects. The scheme is that of
-//! the [`Client`].
+//! edge asks here: the headers for endpoints, mirrors and authorisation services, and redirects, which keep the host of
+//! `Host`. The scheme is that of the [`Client`].
 //!
 //! Scheme, host and port are those of one hop: the last word of the last line of a header of a trusted proxy, as
 //! [`last_word`] reads it. A proxy that appends its own leaves the client's claim to the left of it.
-
-use std::borrow::Cow;
 
 use tidegate_config::model::{Head, request_host};
 
@@ -27,11 +25,6 @@ pub(crate) fn write_authority<H: Head + ?Sized>(head: &H, client: &Client, out: 
     head.authority().inspect(|authority| out.extend_from_slice(authority.as_bytes())).is_some()
 }
 
-/// The host of the URL that the client used, without a port. `own` is that of `Host`.
-pub(crate) fn client_host<'a, H: Head + ?Sized>(head: &H, client: &Client, own: &'a str) -> Cow<'a, str> {
-    forwarded_host(head, client, |_, host| host.to_owned()).map_or(Cow::Borrowed(own), Cow::Owned)
-}
-
 /// The port in the URL that the client used. The port of the edge's own socket says nothing about it: usually a
 /// Service, a node or a load balancer maps another one to it.
 ///
@@ -44,12 +37,21 @@ pub(crate) fn client_host<'a, H: Head + ?Sized>(head: &H, client: &Client, own: 
 /// 4. the port in `Host`, which clients leave out if it is that of the scheme (RFC 9110 section 7.2);
 /// 5. that of the scheme.
 pub(crate) fn client_port<H: Head + ?Sized>(head: &H, client: &Client, named: Option<u16>) -> u16 {
+    port_beside(forwarded_host(head, client, |authority, _| in_authority(authority)), head, client, named)
+}
+
+/// The port of a URL with the host of `Host`, as redirects have it: that of [`client_port`] without `X-Forwarded-Host`.
+pub(crate) fn own_port<H: Head + ?Sized>(head: &H, client: &Client, named: Option<u16>) -> u16 {
+    port_beside(None, head, client, named)
+}
+
+/// See [`client_port`]. `forwarded` is the port in the authority that a trusted proxy forwards, if it forwards one.
+fn port_beside<H: Head + ?Sized>(forwarded: Option<Option<u16>>, head: &H, client: &Client, named: Option<u16>) -> u16 {
     let of_host = || head.authority().and_then(in_authority);
     let or_default = |port: Option<u16>| port.unwrap_or_else(|| default_port(client.secure));
     if let Some(port) = believed_port(head, client) {
         return port;
     }
-    let forwarded = forwarded_host(head, client, |authority, _| in_authority(authority));
     if client.names_scheme || forwarded.is_some() {
         return or_default(forwarded.unwrap_or_else(of_host));
     }
@@ -150,9 +152,9 @@ mod tests {
         check(false, true, Some(8443), "a.test:3", &lines, 8443);
     }
 
-    /// The authority and the port of a request for `edge:1`, and the host of a redirect.
+    /// The authority and the port of a request for `edge:1`, and the port of a redirect.
     #[track_caller]
-    fn check_authority(trusted: bool, lines: &[(&str, &str)], want: (&str, u16, &str)) {
+    fn check_authority(trusted: bool, lines: &[(&str, &str)], want: (&str, u16, u16)) {
         let head = lines.iter().fold(Sample::get("edge:1", "/"), |head, (name, value)| head.with(name, value));
         let peer = if trusted { "10.0.0.1:9" } else { "192.0.2.1:9" };
         let client = client(&head, peer.parse().unwrap(), false, &["10.0.0.0/8".parse().unwrap()]);
@@ -160,33 +162,33 @@ mod tests {
         assert!(write_authority(&head, &client, &mut authority));
         let authority = String::from_utf8(authority).unwrap();
         let port = client_port(&head, &client, None);
-        let host = client_host(&head, &client, "edge");
-        assert_eq!((authority.strip_prefix("before ").unwrap(), port, &*host), want, "{trusted} {lines:?}");
+        let of_redirect = own_port(&head, &client, None);
+        assert_eq!((authority.strip_prefix("before ").unwrap(), port, of_redirect), want, "{trusted} {lines:?}");
     }
 
     #[test]
     fn host_and_port_are_of_the_same_proxy() {
         let (port, host) = ("x-forwarded-port", "x-forwarded-host");
-        check_authority(true, &[], ("edge:1", 1, "edge"));
-        check_authority(true, &[(host, "a.test:2")], ("a.test:2", 2, "a.test"));
+        check_authority(true, &[], ("edge:1", 1, 1));
+        check_authority(true, &[(host, "a.test:2")], ("a.test:2", 2, 1));
         for near in ["b.test:3", "a.test:2, b.test:3", "a.test:2,b.test:3 ", ", b.test:3"] {
-            check_authority(true, &[(host, near)], ("b.test:3", 3, "b.test"));
-            check_authority(true, &[(host, "a.test:2"), (host, near)], ("b.test:3", 3, "b.test"));
-            check_authority(true, &[(host, "bad host"), (host, near)], ("b.test:3", 3, "b.test"));
+            check_authority(true, &[(host, near)], ("b.test:3", 3, 1));
+            check_authority(true, &[(host, "a.test:2"), (host, near)], ("b.test:3", 3, 1));
+            check_authority(true, &[(host, "bad host"), (host, near)], ("b.test:3", 3, 1));
         }
-        check_authority(true, &[(host, "a.test:2"), (host, "B.test")], ("B.test", 80, "b.test"));
-        check_authority(true, &[(host, "[2001:db8::1]:2")], ("[2001:db8::1]:2", 2, "[2001:db8::1]"));
-        check_authority(true, &[(host, "a.test"), (port, "2"), (port, "4, 3")], ("a.test", 3, "a.test"));
+        check_authority(true, &[(host, "a.test:2"), (host, "B.test")], ("B.test", 80, 1));
+        check_authority(true, &[(host, "[2001:db8::1]:2")], ("[2001:db8::1]:2", 2, 1));
+        check_authority(true, &[(host, "a.test"), (port, "2"), (port, "4, 3")], ("a.test", 3, 3));
         // No other hop takes the place of one that names nothing.
         for nothing in ["", ",", "a.test,", "a.test, ", "a.test, b/c", "b c", "b@c", "b:x", "b:65536", "a..b", "\u{fc}"]
         {
-            check_authority(true, &[(host, "a.test:2"), (host, nothing)], ("edge:1", 1, "edge"));
+            check_authority(true, &[(host, "a.test:2"), (host, nothing)], ("edge:1", 1, 1));
         }
         for nothing in ["", "2,", "2, x", "0"] {
-            check_authority(true, &[(port, "2"), (port, nothing)], ("edge:1", 1, "edge"));
-            check_authority(true, &[(host, "a.test:3"), (port, nothing)], ("a.test:3", 3, "a.test"));
+            check_authority(true, &[(port, "2"), (port, nothing)], ("edge:1", 1, 1));
+            check_authority(true, &[(host, "a.test:3"), (port, nothing)], ("a.test:3", 3, 1));
         }
-        check_authority(false, &[(host, "a.test:2"), (port, "3")], ("edge:1", 1, "edge"));
+        check_authority(false, &[(host, "a.test:2"), (port, "3")], ("edge:1", 1, 1));
     }
 
     #[test]

