@@ -222,7 +222,7 @@ mod tests {
             let backend = |target: &Target| (&*target.backend.service.name != "empty").then_some(());
             match run_policies(&mut progress, &attributes, backend) {
                 Verdict::Wait(Question::ExternalAuth(service)) => asked.push(service),
-                verdict => break verdict,
+                verdict @ (Verdict::Forward(..) | Verdict::Answer(_)) => break verdict,
             }
         };
         assert_eq!((&*asked, verdict), (questions, want));
