@@ -245,12 +245,21 @@ impl World {
         self.present.get(key)?.generation
     }
 
-    /// Whether an object exists with an equal projection, or must do without its expressions.
+    /// Whether an object exists with an equal projection, or with one that equals it without the expressions that the
+    /// object must do without.
     #[must_use]
     pub fn holds_as(&self, projected: &Projected) -> bool {
         let key = &projected.meta.object;
-        let equal = || self.get(key) == projected.object && *self.findings_of(key) == *projected.findings;
-        self.holds(key) && (self.expressions.lacks(key) || equal())
+        if !self.expressions.lacks(key) {
+            let equal = || self.get(key) == projected.object && *self.findings_of(key) == *projected.findings;
+            return self.holds(key) && equal();
+        }
+        let left = projected.object.clone().map(|mut object| {
+            // The findings about them name the limit, and are not compared.
+            drop(object.leave_out_expressions(key, ""));
+            object
+        });
+        self.get(key) == left
     }
 
     /// The findings of the projection of an object.

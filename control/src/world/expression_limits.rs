@@ -15,11 +15,15 @@ use tidegate_config::project::{EXPRESSION_BYTES_MAX, HeldExpressions, NAMESPACE_
 /// The maximum number of steps of all expressions for hosts: 2 ms.
 const HOST_STEPS_MAX: u64 = 1 << 20;
 
+/// The maximum number of steps of the expressions for hosts of a namespace: a quarter of all.
+const NAMESPACE_HOST_STEPS_MAX: u64 = HOST_STEPS_MAX / 4;
+
 /// The limits.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     namespace_bytes: usize,
     bytes: usize,
+    namespace_host_steps: u64,
     host_steps: u64,
 }
 
@@ -28,6 +32,7 @@ impl Default for Limits {
         Self {
             namespace_bytes: NAMESPACE_EXPRESSION_BYTES_MAX,
             bytes: EXPRESSION_BYTES_MAX,
+            namespace_host_steps: NAMESPACE_HOST_STEPS_MAX,
             host_steps: HOST_STEPS_MAX,
         }
     }
@@ -51,8 +56,15 @@ pub(super) struct ExpressionLimits {
     without: BTreeSet<ObjectRef>,
     /// The number of uses of each expression in each namespace.
     uses: BTreeMap<Expression, BTreeMap<Arc<str>, usize>>,
-    /// The bytes of each namespace. An expression counts once in each.
-    by_namespace: BTreeMap<Arc<str>, usize>,
+    by_namespace: BTreeMap<Arc<str>, OfNamespace>,
+    bytes: usize,
+    host_steps: u64,
+}
+
+/// The expressions of one namespace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct OfNamespace {
+    /// An expression counts once.
     bytes: usize,
     host_steps: u64,
 }
@@ -109,17 +121,26 @@ impl ExpressionLimits {
     }
 
     fn insert(&mut self, object: ObjectRef, held: Held) {
-        held.expressions.iter().for_each(|expression| self.add(expression, &object.name.namespace));
-        self.host_steps += held.host_steps();
+        let (namespace, host_steps) = (&object.name.namespace, held.host_steps());
+        held.expressions.iter().for_each(|expression| self.add(expression, namespace));
+        self.host_steps += host_steps;
+        self.by_namespace.entry(Arc::clone(namespace)).or_default().host_steps += host_steps;
         self.by_age.insert(ByAge { created_s: held.created_s, object: object.clone() });
         self.objects.insert(object, held);
     }
 
     fn take(&mut self, object: &ObjectRef) -> Option<Held> {
         let held = self.objects.remove(object)?;
-        self.host_steps -= held.host_steps();
+        let (namespace, host_steps) = (&object.name.namespace, held.host_steps());
         self.by_age.remove(&ByAge { created_s: held.created_s, object: object.clone() });
-        held.expressions.iter().for_each(|expression| self.release(expression, &object.name.namespace));
+        held.expressions.iter().for_each(|expression| self.release(expression, namespace));
+        self.host_steps -= host_steps;
+        if let Entry::Occupied(mut of_namespace) = self.by_namespace.entry(Arc::clone(namespace)) {
+            of_namespace.get_mut().host_steps -= host_steps;
+            if *of_namespace.get() == OfNamespace::default() {
+                of_namespace.remove();
+            }
+        }
         Some(held)
     }
 
@@ -135,7 +156,7 @@ impl ExpressionLimits {
             Entry::Occupied(mut count) => *count.get_mut() += 1,
             Entry::Vacant(count) => {
                 count.insert(1);
-                *self.by_namespace.entry(Arc::clone(namespace)).or_default() += expression.bytes();
+                self.by_namespace.entry(Arc::clone(namespace)).or_default().bytes += expression.bytes();
             }
         }
     }
@@ -152,11 +173,8 @@ impl ExpressionLimits {
             uses.remove();
             self.bytes -= expression.bytes();
         }
-        if let Entry::Occupied(mut bytes) = self.by_namespace.entry(Arc::clone(namespace)) {
-            *bytes.get_mut() -= expression.bytes();
-            if *bytes.get() == 0 {
-                bytes.remove();
-            }
+        if let Some(of_namespace) = self.by_namespace.get_mut(namespace) {
+            of_namespace.bytes -= expression.bytes();
         }
     }
 
@@ -186,31 +204,38 @@ impl ExpressionLimits {
 
     /// A limit that is exceeded, if there is one, after an object of a namespace has changed.
     fn exceeded<'n>(&self, namespace: &'n Arc<str>) -> Option<Exceeded<'n>> {
-        let Limits { namespace_bytes, bytes, host_steps } = self.limits;
-        if self.by_namespace.get(namespace).is_some_and(|bytes| *bytes > namespace_bytes) {
-            Some(Exceeded::NamespaceBytes(namespace))
-        } else if self.bytes > bytes {
-            Some(Exceeded::Bytes)
-        } else {
-            (self.host_steps > host_steps).then_some(Exceeded::HostSteps)
-        }
+        let (limits, of_namespace) = (self.limits, self.by_namespace.get(namespace).copied().unwrap_or_default());
+        [
+            (of_namespace.bytes > limits.namespace_bytes, Exceeded::NamespaceBytes(namespace)),
+            (of_namespace.host_steps > limits.namespace_host_steps, Exceeded::NamespaceHostSteps(namespace)),
+            (self.bytes > limits.bytes, Exceeded::Bytes),
+            (self.host_steps > limits.host_steps, Exceeded::HostSteps),
+        ]
+        .into_iter()
+        .find_map(|(is_exceeded, limit)| is_exceeded.then_some(limit))
     }
 
     /// Whether an object contributes to what exceeds a limit.
     fn counts(&self, object: &ObjectRef, exceeded: &Exceeded<'_>) -> bool {
+        let is_of = |namespace: &Arc<str>| object.name.namespace == *namespace;
+        let has_hosts = || self.objects.get(object).is_some_and(|held| held.host_steps() > 0);
         match exceeded {
-            Exceeded::NamespaceBytes(namespace) => object.name.namespace == **namespace,
+            Exceeded::NamespaceBytes(namespace) => is_of(namespace),
+            Exceeded::NamespaceHostSteps(namespace) => is_of(namespace) && has_hosts(),
             Exceeded::Bytes => true,
-            Exceeded::HostSteps => self.objects.get(object).is_some_and(|held| held.host_steps() > 0),
+            Exceeded::HostSteps => has_hosts(),
         }
     }
 
     /// The limit as a predicate of an expression that exceeds it.
     fn why(&self, exceeded: &Exceeded<'_>) -> String {
-        let Limits { namespace_bytes, bytes, host_steps } = self.limits;
+        let Limits { namespace_bytes, bytes, namespace_host_steps, host_steps } = self.limits;
         match exceeded {
             Exceeded::NamespaceBytes(_) => {
                 format!("exceeds the limit of {namespace_bytes} bytes of all expressions of a namespace")
+            }
+            Exceeded::NamespaceHostSteps(_) => {
+                format!("exceeds the limit of {namespace_host_steps} steps of all expressions for hosts of a namespace")
             }
             Exceeded::Bytes => format!("exceeds the limit of {bytes} bytes of all expressions"),
             Exceeded::HostSteps => format!("exceeds the limit of {host_steps} steps of all expressions for hosts"),
@@ -221,16 +246,20 @@ impl ExpressionLimits {
 /// A limit that is exceeded.
 enum Exceeded<'n> {
     NamespaceBytes(&'n Arc<str>),
+    NamespaceHostSteps(&'n Arc<str>),
     Bytes,
     HostSteps,
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
     use tidegate_config::model::{Comparison, Extent, RegexCase, Subject};
     use tidegate_config::object::{Kind, ObjectName};
+    use tidegate_config::project::{Projected, project};
 
     use super::*;
+    use crate::world::World;
 
     /// An expression for paths, or without a slash for hosts.
     fn expression(pattern: &str) -> Expression {
@@ -246,7 +275,7 @@ mod tests {
         fn new() -> Self {
             let of = |patterns: [&str; 2]| patterns.map(|pattern| expression(pattern).bytes()).into_iter().sum();
             let [namespace_bytes, other] = [["/a1", "/a2"], ["/b1", "/b2"]].map(of);
-            let limits = Limits { namespace_bytes, bytes: namespace_bytes + other / 2, host_steps: 600 };
+            let limits = Limits { namespace_bytes, bytes: namespace_bytes + other / 2, ..Limits::default() };
             Self(ExpressionLimits { limits, ..ExpressionLimits::default() })
         }
 
@@ -261,14 +290,17 @@ mod tests {
 
         /// The counted bytes are those of the objects.
         fn check_sums(&self) {
-            let (mut all, mut by_namespace) = (BTreeSet::new(), BTreeMap::<_, BTreeSet<&Expression>>::new());
+            let (mut all, mut by_namespace) = (BTreeSet::new(), BTreeMap::<_, (BTreeSet<&Expression>, u64)>::new());
             for (object, held) in &self.0.objects {
                 all.extend(&held.expressions);
-                by_namespace.entry(Arc::clone(&object.name.namespace)).or_default().extend(&held.expressions);
+                let (distinct, host_steps) = by_namespace.entry(Arc::clone(&object.name.namespace)).or_default();
+                distinct.extend(&held.expressions);
+                *host_steps += held.host_steps();
             }
             let bytes = |of: &BTreeSet<&Expression>| of.iter().map(|it| it.bytes()).sum::<usize>();
             assert_eq!(self.0.bytes, bytes(&all));
-            assert_eq!(self.0.by_namespace, by_namespace.iter().map(|(it, of)| (Arc::clone(it), bytes(of))).collect());
+            let of = |(distinct, host_steps): &_| OfNamespace { bytes: bytes(distinct), host_steps: *host_steps };
+            assert_eq!(self.0.by_namespace, by_namespace.iter().map(|(it, sums)| (Arc::clone(it), of(sums))).collect());
             assert_eq!(self.0.by_age.len(), self.0.objects.len());
             assert_eq!(self.0.host_steps, self.0.objects.values().map(Held::host_steps).sum::<u64>());
         }
@@ -313,12 +345,52 @@ mod tests {
     #[test]
     fn the_youngest_with_expressions_for_hosts_lose_them() {
         let mut bench = Bench::new();
-        bench.0.limits = Limits { host_steps: bench.0.limits.host_steps, ..Limits::default() };
+        bench.0.limits = Limits { host_steps: 600, ..Limits::default() };
         assert!(bench.put("a/one", 1, &["a.*"]).is_empty());
         assert!(bench.put("b/three", 3, &["a.*"]).is_empty());
         assert!(bench.put("c/youngest", 9, &["/c"]).is_empty());
         assert_eq!(bench.put("b/two", 2, &["c.*"]), ["b/three"]);
         assert_eq!(bench.put("b/four", 4, &["d.*"]), ["b/four"]);
+    }
+
+    #[test]
+    fn a_namespace_has_a_share_of_the_steps_for_hosts() {
+        let mut bench = Bench::new();
+        bench.0.limits = Limits { namespace_host_steps: 600, ..Limits::default() };
+        assert!(bench.put("a/one", 1, &["a.*"]).is_empty());
+        assert!(bench.put("a/two", 2, &["b.*"]).is_empty());
+        assert!(bench.put("a/path", 9, &["/c"]).is_empty());
+        assert_eq!(bench.put("a/three", 3, &["c.*"]), ["a/three"]);
+        assert!(bench.put("b/one", 4, &["c.*"]).is_empty(), "another namespace has its own share");
+        assert_eq!(bench.put("a/zero", 0, &["d.*"]), ["a/two"]);
+    }
+
+    /// An HTTPRoute `a/NAME` of this age with a path expression, and with a literal path.
+    fn route(name: &str, created_s: u8, pattern: &str, literal: &str) -> Projected {
+        let created = format!("2026-01-01T00:00:{created_s:02}Z");
+        let metadata = json!({"namespace": "a", "name": name, "resourceVersion": "1", "creationTimestamp": created});
+        let path = |kind: &str, value: &str| json!({"matches": [{"path": {"type": kind, "value": value}}]});
+        let rules = [path("RegularExpression", pattern), path("Exact", literal)];
+        let route = json!({"metadata": metadata, "spec": {"rules": rules}});
+        project(Kind::HttpRoute, route.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn an_object_without_its_expressions_is_held_as_long_as_the_rest_is_equal() {
+        let mut world = World::default();
+        world.expressions.limits.namespace_bytes = expression("/a.").bytes();
+        world.apply(route("older", 1, "/a.", "/x"));
+        world.apply(route("younger", 2, "/b.", "/x"));
+        assert!(world.expressions.lacks(&object("a/younger")) && !world.expressions.lacks(&object("a/older")));
+        for (projected, want) in [
+            (route("older", 1, "/a.", "/x"), true),
+            (route("older", 1, "/c.", "/x"), false),
+            (route("younger", 2, "/b.", "/x"), true),
+            (route("younger", 2, "/b.", "/y"), false),
+            (route("none", 3, "/b.", "/x"), false),
+        ] {
+            assert_eq!(world.holds_as(&projected), want, "{projected:?}");
+        }
     }
 
     #[test]
