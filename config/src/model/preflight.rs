@@ -106,6 +106,15 @@ impl Route {
     }
 }
 
+impl Route {
+    /// The policies by which it answers preflights: one for each share that gets requests.
+    fn answering_policies(&self) -> impl Iterator<Item = &Arc<Cors>> {
+        let shares = self.action.shares().iter().filter(|share| share.weight > 0).map(Some);
+        let own = self.action.shares().is_empty().then_some(None);
+        shares.chain(own).filter_map(|share| Cors::applied(self, share))
+    }
+}
+
 /// The search for the route of a request among those that match its host and path. `P` is the place of a route.
 pub(super) struct Search<'h, 'r, P, H: ?Sized> {
     head: &'h H,
@@ -113,13 +122,15 @@ pub(super) struct Search<'h, 'r, P, H: ?Sized> {
     steps: &'h Steps,
     /// The first route that takes a preflight by the names of headers.
     by_names: Option<(P, &'r Arc<Route>)>,
-    /// Whether the CORS policies of several such routes differ.
+    /// A policy by which such routes answer.
+    policy: Option<&'r Arc<Cors>>,
+    /// Whether they answer by several policies.
     differ: bool,
 }
 
 impl<'h, 'r, P, H: Head + ?Sized> Search<'h, 'r, P, H> {
     pub(super) fn new(head: &'h H, steps: &'h Steps) -> Self {
-        Self { head, asked: AskedRequest::of(head), steps, by_names: None, differ: false }
+        Self { head, asked: AskedRequest::of(head), steps, by_names: None, policy: None, differ: false }
     }
 
     /// The steps of the request.
@@ -131,18 +142,20 @@ impl<'h, 'r, P, H: Head + ?Sized> Search<'h, 'r, P, H> {
     pub(super) fn takes(&mut self, place: P, route: &'r Arc<Route>) -> bool {
         match route.fit(self.head, self.asked.as_ref(), self.steps) {
             Fit::Holds => return true,
-            Fit::HoldsByNames(_) => match &self.by_names {
-                Some((_, first)) => self.differ |= Cors::of(&route.filters) != Cors::of(&first.filters),
-                None => self.by_names = Some((place, route)),
-            },
+            Fit::HoldsByNames(_) => {
+                self.by_names.get_or_insert((place, route));
+                for policy in route.answering_policies() {
+                    self.differ |= policy != *self.policy.get_or_insert(policy);
+                }
+            }
             Fit::Fails(_) => {}
         }
         false
     }
 
     /// The route that answers a preflight which no route takes: one that matches headers which the preflight names
-    /// without their values. If the CORS policies of several such routes differ, none answers: the request itself could
-    /// go to a route whose policy does not allow it.
+    /// without their values. If the CORS policies by which such routes answer differ, none does: the request itself
+    /// could go to a route, or a share, whose policy does not allow it.
     pub(super) fn by_names(self) -> Option<(P, &'r Arc<Route>)> {
         self.by_names.filter(|_| !self.differ)
     }
@@ -270,5 +283,14 @@ mod tests {
         let two = |other: u32| [route(None, by_key, &policy), route(Some("PUT"), by_key, &[cors(other)])];
         check(&two(5), &named, Some(0));
         check(&two(6), &named, None);
+        // A share answers by its own policy.
+        let with_share = |own: &[Filter]| {
+            let (to, filters) = (Destination::Status(500), own.into());
+            let action = Action::Forward([WeightedTarget { to, weight: 1, filters, external_auth: None }].into());
+            Arc::new(Route { action, ..Route::clone(&route(None, by_key, &policy)) })
+        };
+        check(&[with_share(&[]), with_share(&policy)], &named, Some(0));
+        check(&[with_share(&[cors(6)]), with_share(&[])], &named, None);
+        check(&[with_share(&[cors(6)])], &named, Some(0));
     }
 }
