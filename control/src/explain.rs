@@ -24,9 +24,9 @@ pub use request::ExplainRequest;
 use serde::Serialize;
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
-    Attributes, Bind, BindProtocol, Compression, Destination, Effective, Endpoint, ExternalAuth, Filter, Found, Guard,
-    Head as _, HostRoutes, Listener, ListenerOrigin, Progress, RetryPolicy, Route, SessionPersistence, Snapshot,
-    Subject, Target, TlsListener, Verdict, WeightedTarget, run_policies,
+    Attributes, Bind, BindProtocol, Compression, Decision, Destination, Effective, Endpoint, ExternalAuth, Filter,
+    Found, Guard, Head as _, HostRoutes, Listener, ListenerOrigin, PolicyProgress, RetryPolicy, Route,
+    SessionPersistence, Snapshot, Subject, Target, TlsListener, WeightedTarget, run_policies,
 };
 
 use crate::attachment::ListenerRef;
@@ -365,13 +365,13 @@ fn answer(
             share,
             effective: &snapshot.effective(route),
         };
-        let mut progress = Progress::default();
+        let mut progress = PolicyProgress::default();
         loop {
             let backend = |target: &Target| has_endpoint(target).then_some(());
             match run_policies(&mut progress, &attributes, backend) {
-                Verdict::Wait(_) => {}
-                Verdict::Forward(..) => return None,
-                Verdict::Answer(answer) => return Some(answer.status()),
+                Decision::Wait(_) => {}
+                Decision::Forward(..) => return None,
+                Decision::Answer(answer) => return Some(answer.status()),
             }
         }
     };

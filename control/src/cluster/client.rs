@@ -64,8 +64,9 @@ const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(45);
 /// A client with these timeouts. It uses HTTP/1.1, so that every watch has a connection of its own, and does not retry.
 /// No connection is made before the first request.
 ///
-/// Files and credential plugins are followed ([`Access`]). In addition, the request after one that failed, was aborted
-/// or was answered 401 reads the files again, and has connections of its own.
+/// Files and credential plugins are followed ([`Access`]). In addition, after a request that failed, was aborted or was
+/// answered 401, the files are read again, and later requests have connections of their own. The next request is the
+/// first of them, unless that takes longer than it waits.
 ///
 /// `api_server` learns the server's sockets: now, if the configuration has its IP address, or else with each
 /// connection.

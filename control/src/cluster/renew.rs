@@ -1,8 +1,8 @@
 //! An HTTP client that is built again when its credentials have changed, and when the server no longer accepts them or
 //! cannot be reached.
 //!
-//! The latter reads the files at once, and drops the dead connections of a pool, which would otherwise be tried one
-//! after the other.
+//! The latter reads the files, and drops the dead connections of a pool, which would otherwise be tried one after the
+//! other.
 //!
 //! A renewal reads files and runs programs, and either may hang. It runs in a task of its own, and requests wait for it
 //! only while the present client cannot serve them.
@@ -20,7 +20,7 @@ use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use kube::Config;
 use kube::client::Body;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::task::AbortOnDropHandle;
 use tower::util::BoxService;
 use tower::{BoxError, Service};
@@ -45,10 +45,13 @@ type Build<B> = dyn Fn(&Config) -> Result<Stack<B>, ConnectError> + Send + Sync;
 /// The next client and its credentials; `None` if the present one stays.
 type Next<B> = Result<Option<(Version, Stack<B>)>, String>;
 
+/// The result of a renewal, and its end.
+type Ended<B> = (Next<B>, Instant);
+
 /// A renewal of the present client.
 struct Renewal<B> {
     /// Ends when it is dropped.
-    task: AbortOnDropHandle<Next<B>>,
+    task: AbortOnDropHandle<Ended<B>>,
     /// The outcome for which it was begun.
     outcome: u8,
     /// The end of [`BRIEFLY`].
@@ -103,7 +106,7 @@ impl<B: Send + 'static> Renewed<B> {
             let built = tokio::task::spawn_blocking(move || build(&config).map_err(|why| why.to_string()));
             Ok(Some((version, built.await.map_err(|why| why.to_string())??)))
         };
-        let task = AbortOnDropHandle::new(tokio::spawn(renewal));
+        let task = AbortOnDropHandle::new(tokio::spawn(async { (renewal.await, Instant::now()) }));
         Some(Renewal { task, outcome, briefly: Box::pin(sleep(BRIEFLY)), awaited: false })
     }
 
@@ -119,8 +122,12 @@ impl<B: Send + 'static> Renewed<B> {
                 // credentials that were refused meanwhile.
                 self.outcome = Arc::new(AtomicU8::new(if is_refused { REFUSED } else { SOUND }));
             }
-            // Each source of credentials has logged it.
-            Err(why) => self.lacking = why,
+            Err(why) => {
+                if why != self.lacking {
+                    tracing::warn!(error = why, "the credentials for the API server could not be renewed");
+                }
+                self.lacking = why;
+            }
         }
     }
 
@@ -138,7 +145,7 @@ impl<B: Send + 'static> Renewed<B> {
 
     /// Renews the client as far as the next request needs it. A request begins or awaits one renewal at most.
     fn poll_renewal(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut may_begin = self.renewal.as_ref().is_none_or(|renewal| !renewal.awaited);
+        let mut may_begin = true;
         loop {
             if self.renewal.is_none() && std::mem::take(&mut may_begin) {
                 self.renewal = self.begin();
@@ -146,7 +153,9 @@ impl<B: Send + 'static> Renewed<B> {
             let Some(mut renewal) = self.renewal.take() else { return Poll::Ready(()) };
             match renewal.task.poll_unpin(cx) {
                 Poll::Ready(ended) => {
-                    let renewed = ended.unwrap_or_else(|why| Err(why.to_string()));
+                    let (renewed, at) = ended.unwrap_or_else(|why| (Err(why.to_string()), Instant::now()));
+                    // One that has ended long ago was awaited by another request, which was cancelled.
+                    may_begin &= !renewal.awaited || at.elapsed() > BRIEFLY;
                     self.take(renewed, renewal.outcome);
                 }
                 Poll::Pending => {

@@ -1,7 +1,7 @@
 //! Renewals that hang, with the time of the runtime.
 
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::channel;
 
 use http::header::AUTHORIZATION;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -129,15 +129,27 @@ async fn the_pause_between_runs_begins_at_the_end_of_a_run() {
 }
 
 #[tokio::test]
+async fn a_request_after_a_cancelled_one_waits_for_a_run_of_its_own() {
+    let mut asking = Asking::by_plugin(240).await;
+    advance(Duration::from_secs(250)).await;
+    assert!(futures::poll!(std::pin::pin!(asking.client.ready())).is_pending());
+    // The run for that request ends meanwhile.
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    assert_eq!(asking.ask("200").await, one(30));
+    assert_eq!(asking.failed_runs(), 2);
+}
+
+#[tokio::test]
 async fn a_request_waits_briefly_for_files_that_hang() {
-    let (release, first) = (Arc::new(OnceLock::new()), AtomicBool::new(true));
-    let released = Arc::clone(&release);
+    // The files hang until the test drops its end, also if it fails.
+    let (release, released) = channel::<()>();
+    let (released, first) = (tokio::sync::Mutex::new(released), AtomicBool::new(true));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
     std::fs::write(&file, "one").unwrap();
     let load = move |reads: &mut crate::followed::Reads| {
         if !first.swap(false, Ordering::Relaxed) {
-            released.wait();
+            released.try_lock().unwrap().recv().ok();
         }
         let mut config = Config::new("http://127.0.0.1:1".parse().unwrap());
         config.auth_info.token = Some(reads.value(&file).map_err(ConnectError::File)?.into());
@@ -155,6 +167,6 @@ async fn a_request_waits_briefly_for_files_that_hang() {
     };
     let (seconds, passing) = (std::pin::pin!(async { asking.ask("200").await }), std::pin::pin!(passing));
     let futures::future::Either::Left((answer, _)) = futures::future::select(seconds, passing).await;
-    release.set(()).unwrap();
+    drop(release);
     assert_eq!(answer, one(1));
 }

@@ -6,7 +6,6 @@ use std::sync::mpsc::{Sender, channel};
 use tokio::time::{Instant, advance};
 use tokio_util::sync::CancellationToken;
 
-use super::super::CHECK_INTERVAL;
 use super::*;
 
 /// Followed files whose reads, from the second on, hang until the test gives them a text.
@@ -93,17 +92,9 @@ async fn a_source_that_hangs_delays_no_other() {
         Ok::<_, String>(())
     };
     let _other = Followed::open(&following, "other", load).unwrap();
-    for count in 2..6 {
-        for _ in 0..10 {
-            tokio::task::yield_now().await;
-        }
-        advance(CHECK_INTERVAL).await;
-        // No more time passes for as long as the other source hangs.
-        reads.wait_for(|reads| *reads >= count).await.unwrap();
-        while hanging.begun.load(Relaxed) < 2 {
-            tokio::task::yield_now().await;
-        }
-    }
+    // The other source hangs from its first check on.
+    pass_until(|| *reads.borrow_and_update() >= 6 && hanging.begun.load(Relaxed) >= 2).await;
+    assert_eq!(hanging.begun.load(Relaxed), 2);
     drop(hanging);
     stop.cancel();
     running.await.unwrap();
