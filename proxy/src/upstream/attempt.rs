@@ -18,9 +18,12 @@ const FAILURE_LATENCY: Duration = Duration::from_secs(1);
 /// The time within which a refused connection does not count as an attempt, because a client would not notice it.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
-/// The number of attempts that do not count because the endpoint did not process them. One that does so again and again
-/// would get the request without end.
+/// The number of attempts that do not count because the endpoint ended their connection before them, and did not
+/// process them. One that does so again and again would get the request without end.
 pub(crate) const UNPROCESSED_MAX: usize = 4;
+
+/// The same for attempts whose streams the endpoint refused: it may be overloaded.
+const STREAM_REFUSED_MAX: usize = 1;
 
 /// The assessment of an endpoint by the beginning of its response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,9 +45,9 @@ pub(crate) struct Attempts {
     refused: Vec<EndpointId>,
     /// The number of those that refused at once.
     refused_at_once: usize,
-    /// The number of attempts that their endpoint did not process, as it says.
-    unprocessed: usize,
-    /// The number of those whose endpoint ended their connection before them.
+    /// The number of attempts whose streams their endpoint refused unprocessed.
+    stream_refused: usize,
+    /// The number of attempts whose endpoint ended their connection before them.
     excluded: usize,
     /// Endpoints that took a connection and sent no response.
     broke: Vec<EndpointId>,
@@ -201,8 +204,7 @@ impl Attempts {
 
     /// The endpoint says that it has not processed an attempt; `excluded` if it ended the connection before it.
     pub(crate) fn unprocessed(&mut self, excluded: bool) {
-        self.unprocessed += 1;
-        self.excluded += usize::from(excluded);
+        *if excluded { &mut self.excluded } else { &mut self.stream_refused } += 1;
     }
 
     /// Whether the next attempt needs a connection of its own. The requests that one GOAWAY excluded share the next
@@ -267,7 +269,8 @@ impl Attempts {
     /// The number of attempts that count: terminating pods refuse connections at once, all of them, until their removal
     /// is known, and a request that an endpoint has not processed is as one that was not sent (RFC 9113 section 8.7).
     pub(crate) fn waited_for(&self) -> usize {
-        self.count.saturating_sub(self.refused_at_once + self.unprocessed.min(UNPROCESSED_MAX))
+        let unprocessed = self.excluded.min(UNPROCESSED_MAX) + self.stream_refused.min(STREAM_REFUSED_MAX);
+        self.count.saturating_sub(self.refused_at_once + unprocessed)
     }
 
     /// The last attempt.
@@ -386,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_attempts_that_their_endpoint_excluded_do_not_count() {
+    fn a_few_attempts_that_were_not_processed_do_not_count() {
         let states = EndpointStates::new(clock::now(), Arc::default());
         let backend = backend(&[([10, 0, 0, 1], 80)]);
         let mut attempts = Attempts::default();
@@ -396,6 +399,12 @@ mod tests {
             attempts.connected(false, clock::now());
             attempts.unprocessed(true);
             assert_eq!((attempts.waited_for(), attempts.count()), (want, excluded));
+        }
+        for want in [2, 3] {
+            assert!(next(&mut attempts, &backend, &states, 1).is_some());
+            attempts.connected(false, clock::now());
+            attempts.unprocessed(false);
+            assert_eq!(attempts.waited_for(), want, "the first refused stream does not count either");
         }
     }
 

@@ -153,8 +153,7 @@ fn make_room(clients: &mut HashMap<Key, CachedClient, foldhash::fast::RandomStat
     }
 }
 
-/// Sends a request, and again if the endpoint says that it has not processed it. With `repeats` it is also sent again,
-/// once, if an idle connection was closed: then it may arrive twice.
+/// Sends a request. With `repeats` it is sent again, once, if an idle connection was closed: then it may arrive twice.
 ///
 /// # Errors
 /// The client's error.
@@ -163,7 +162,6 @@ pub(crate) async fn send(
     request: &Request<Full<Bytes>>,
     mut repeats: bool,
 ) -> Result<Response<Incoming>, legacy::Error> {
-    let mut unprocessed = 0;
     loop {
         let error = match client.request(request.clone()).await {
             Ok(response) => {
@@ -172,18 +170,33 @@ pub(crate) async fn send(
             }
             Err(error) => error,
         };
-        if unprocessed < UNPROCESSED_MAX && was_not_processed(&error) {
-            unprocessed += 1;
-        } else if repeats && idle_was_closed(&error) {
-            repeats = false;
-        } else {
+        if !std::mem::take(&mut repeats) || was_not_processed(&error) || !idle_was_closed(&error) {
             return Err(error);
         }
     }
 }
 
+/// Like [`send`], and again to the same endpoint while it says that it has not processed the request, up to
+/// [`UNPROCESSED_MAX`] times.
+///
+/// # Errors
+/// The client's error.
+pub(crate) async fn send_until_processed(
+    client: &EndpointClient,
+    request: &Request<Full<Bytes>>,
+    repeats: bool,
+) -> Result<Response<Incoming>, legacy::Error> {
+    for _ in 0..UNPROCESSED_MAX {
+        let sent = send(client, request, repeats).await;
+        if !sent.as_ref().is_err_and(was_not_processed) {
+            return sent;
+        }
+    }
+    send(client, request, repeats).await
+}
+
 /// Returns `true` if the endpoint has not processed the request, as it says.
-fn was_not_processed(error: &legacy::Error) -> bool {
+pub(crate) fn was_not_processed(error: &legacy::Error) -> bool {
     let mut cause = error.source();
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref() {

@@ -32,6 +32,10 @@ enum First {
     Excluded,
     /// It is not processed, and the stream is reset with REFUSED_STREAM. All others are answered.
     Refused,
+    /// The same happens to all others.
+    AllRefused,
+    /// It is answered, and so are all others. No GOAWAY is sent.
+    AllAnswered,
     /// It is processed, and the connection ends without its response.
     Broken,
 }
@@ -58,10 +62,16 @@ async fn serve(mut edge: Framed, first: First, code: u32, received: Arc<AtomicUs
             own.get_or_insert(request.stream);
         }
         let is_first = own == Some(request.stream);
-        if matches!(first, First::Refused) && request.ends_stream() {
+        let refuses = match first {
+            First::Refused => Some(is_first),
+            First::AllRefused => Some(true),
+            First::AllAnswered => Some(false),
+            First::Answered | First::Excluded | First::Broken => None,
+        };
+        if let Some(refuses) = refuses.filter(|_| request.ends_stream()) {
             let refusal = frame(RST_STREAM, 0, request.stream, &REFUSED_STREAM.to_be_bytes());
             let answer = headers(request.stream, &[(":status", "200")], None, true);
-            edge.send(if is_first { &refusal } else { &answer }).await;
+            edge.send(if refuses { &refusal } else { &answer }).await;
         }
         if !is_first || !request.ends_stream() {
             continue;
@@ -75,7 +85,7 @@ async fn serve(mut edge: Framed, first: First, code: u32, received: Arc<AtomicUs
             }
             First::Excluded => edge.send(&goaway).await,
             First::Broken => return edge.send(&goaway).await,
-            First::Refused => {}
+            First::Refused | First::AllRefused | First::AllAnswered => {}
         }
     }
 }
@@ -141,17 +151,56 @@ async fn calls_and_copies_that_were_not_processed_are_sent_again() {
     for driver in [Driver::Both, Driver::Pingora] {
         for first in [First::Answered, First::Refused] {
             let (auth, copy) = (endpoint(first, NO_ERROR).await.0, endpoint(first, NO_ERROR).await.0);
-            let (path, lists) = ("/check".into(), Box::default);
-            let protocol = AuthProtocol::Http { path, request_headers: lists(), response_headers: lists() };
-            let guard = Guard::ExternalAuth(service(protocol, AppProtocol::H2c, 0));
-            let model = Model::edited(&[upstream.address], |route| {
-                route.guards = [guard].into();
-                route.filters = [mirror("copy", 1, AppProtocol::H2c)].into();
-            });
-            let model = model.backend("auth", &[auth]).backend("copy", &[copy]);
-            let bed = Bed::with(model, |options| options.driver = driver).await;
+            let bed = bed_with_calls(driver, &upstream, &[auth], copy).await;
             assert_eq!(statuses(&bed, 4).await, [200; 4], "{driver:?} {first:?}");
             bed.until_metric(r#"tidegate_mirrored_requests_total{outcome="sent"} 4"#).await;
+        }
+    }
+}
+
+/// A route with an authorisation service and a mirror.
+async fn bed_with_calls(driver: Driver, upstream: &Upstream, auth: &[SocketAddr], copy: SocketAddr) -> Bed {
+    let (path, lists) = ("/check".into(), Box::default);
+    let protocol = AuthProtocol::Http { path, request_headers: lists(), response_headers: lists() };
+    let guard = Guard::ExternalAuth(service(protocol, AppProtocol::H2c, 0));
+    let model = Model::edited(&[upstream.address], |route| {
+        route.guards = [guard].into();
+        route.filters = [mirror("copy", 1, AppProtocol::H2c)].into();
+    });
+    let model = model.backend("auth", auth).backend("copy", &[copy]);
+    Bed::with(model, |options| options.driver = driver).await
+}
+
+#[tokio::test]
+async fn a_call_that_one_endpoint_refuses_goes_to_another() {
+    let upstream = Upstream::echo().await;
+    for driver in [Driver::Both, Driver::Pingora] {
+        let (refusing, refused) = endpoint(First::AllRefused, NO_ERROR).await;
+        let (copy, _) = endpoint(First::Answered, NO_ERROR).await;
+        let (answering, _) = endpoint(First::AllAnswered, NO_ERROR).await;
+        let bed = bed_with_calls(driver, &upstream, &[refusing, answering], copy).await;
+        // Until chance has taken the refusing one first.
+        while refused.load(Ordering::Relaxed) < 2 {
+            assert_eq!(statuses(&bed, 4).await, [200; 4], "{driver:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn calls_and_copies_that_may_have_been_processed_are_not_sent_again() {
+    let upstream = Upstream::echo().await;
+    for driver in [Driver::Both, Driver::Pingora] {
+        for code in [NO_ERROR, ENHANCE_YOUR_CALM] {
+            let (auth, called) = endpoint(First::Broken, code).await;
+            let (answering, _) = endpoint(First::AllAnswered, NO_ERROR).await;
+            let (copy, copied) = endpoint(First::Broken, code).await;
+            let bed = bed_with_calls(driver, &upstream, &[auth], copy).await;
+            assert_eq!(statuses(&bed, 1).await, [503], "{driver:?}, code {code}");
+            assert_eq!(called.load(Ordering::Relaxed), 1, "{driver:?}, code {code}");
+            let bed = bed_with_calls(driver, &upstream, &[answering], copy).await;
+            assert_eq!(statuses(&bed, 1).await, [200], "{driver:?}, code {code}");
+            bed.until_metric(r#"tidegate_mirrored_requests_total{outcome="failed"} 1"#).await;
+            assert_eq!(copied.load(Ordering::Relaxed), 1, "{driver:?}, code {code}");
         }
     }
 }

@@ -95,7 +95,7 @@ async fn deliver(transport: Transport) -> Option<CopyResponse> {
         }
         Transport::Client(client, request) => {
             // Only an idempotent request may arrive twice (RFC 9110 section 9.2.2).
-            let answered = client::send(&client, &request, request.method().is_idempotent()).await;
+            let answered = client::send_until_processed(&client, &request, request.method().is_idempotent()).await;
             let failed = |error: &_| {
                 tracing::debug!(
                     error = error as &dyn std::error::Error,

@@ -28,7 +28,7 @@ use crate::observe::external_auth_metrics::{CallFailure, Outcome};
 use crate::reason::Reason;
 use crate::request::local_reply::LocalReply;
 use crate::shared::Shared;
-use crate::upstream::attempt::{AttemptOutcome, Attempts};
+use crate::upstream::attempt::{AttemptOutcome, Attempts, UNPROCESSED_MAX};
 use crate::upstream::balance::Random;
 use crate::upstream::client::{self, Purpose};
 use crate::upstream::service_state::RequestAtService;
@@ -217,6 +217,7 @@ impl Drop for CallCounter<'_> {
 async fn tries(auth_check: &AuthCheck, body: Bytes, shared: &Shared, attempts: &mut Attempts) -> CheckResult {
     let here = shared.own_addresses(auth_check.facts.local.ip());
     let limits = &shared.options.upstream;
+    let mut unprocessed = 0;
     loop {
         let (now, draw) = (clock::now(), fastrand::u64(..));
         let random = (now, &mut Random::new(draw));
@@ -246,6 +247,11 @@ async fn tries(auth_check: &AuthCheck, body: Bytes, shared: &Shared, attempts: &
             Err(error) => error,
         };
         tracing::debug!(service = %auth_check.service, address = %endpoint.address, %error, "an authorisation service did not answer");
+        // Says nothing against the endpoint; another one is tried first.
+        if unprocessed < UNPROCESSED_MAX && client::was_not_processed(&error) {
+            unprocessed += 1;
+            continue;
+        }
         let now = clock::now();
         match client::refusal(&error) {
             Some(Reason::OutOfResources) => return CheckResult::Failed(CallFailure::NoRoom),
@@ -255,7 +261,7 @@ async fn tries(auth_check: &AuthCheck, body: Bytes, shared: &Shared, attempts: &
                 return CheckResult::Failed(CallFailure::Broken);
             }
         }
-        if attempts.count() >= TRIES_MAX || !attempts.leaves(&auth_check.backend, here) {
+        if attempts.count() >= TRIES_MAX + unprocessed || !attempts.leaves(&auth_check.backend, here) {
             return CheckResult::Failed(CallFailure::ConnectFailed);
         }
     }
