@@ -66,7 +66,7 @@ pub use log_format::{LogFormat, LogPiece, LogVariable};
 pub use networks::Networks;
 pub use path::{Normalized, PathMatch, RegexCase, normalize};
 pub use policy::{
-    Answer, AnyOr, Attributes, AuthProtocol, Cors, ExternalAuth, Guard, Progress, Question, Refusal, Verdict,
+    Answer, AnyOr, Attributes, AuthProtocol, Cors, Decision, ExternalAuth, Guard, PolicyProgress, Question, Refusal,
     run_policies,
 };
 

@@ -1,6 +1,6 @@
 //! The authority of the URL that the client used: host and port. Everything that writes a host, a port or a URL of the
 //! edge asks here: the headers for endpoints, mirrors and authorisation services, and redirects, which keep the host of
-//! `Host`. The scheme is that of the [`Client`].
+//! `Host` (those to TLS have the port of `https`). The scheme is that of the [`Client`].
 //!
 //! Scheme, host and port are those of one hop: the last word of the last line of a header of a trusted proxy, as
 //! [`last_word`] reads it. A proxy that appends its own leaves the client's claim to the left of it.

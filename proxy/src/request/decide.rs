@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use tidegate_config::model::{Backend, Cors, Effective, ExternalAuth, Head, Progress, RequestIds, Target};
+use tidegate_config::model::{Backend, Cors, Effective, ExternalAuth, Head, PolicyProgress, RequestIds, Target};
 
 use crate::clock;
 use crate::connection::ConnectionFacts;
@@ -64,7 +64,7 @@ struct Undecided {
     /// Its session, if the route has session persistence.
     session: Option<Box<Session>>,
     /// The policies that it has passed.
-    progress: Progress,
+    progress: PolicyProgress,
     /// The number of bytes of its body that are held for an authorisation service.
     held_bytes: usize,
     draw: u64,
@@ -171,7 +171,7 @@ impl Undecided {
         exchange.share = place.or_else(by_weight);
         let share = exchange.share.and_then(|place| route.action.shares().get(place));
         exchange.cors = Cors::applied(route, share).map(|cors| Box::new(cors::edits(cors, head)));
-        let progress = Progress::default();
+        let progress = PolicyProgress::default();
         Self { exchange, request, matched, effective, session, progress, held_bytes: 0, draw: random as u64 }
     }
 

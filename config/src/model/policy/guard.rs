@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::super::listener::ListenerName;
 use super::super::networks::Networks;
-use super::{Answer, Attributes, ExternalAuth, Question, Refusal, Step};
+use super::{Answer, Attributes, ExternalAuth, Question, Refusal, StepResult};
 
 /// One check, in the order of the list. The first that answers ends the request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -30,9 +30,13 @@ pub enum Guard {
 
 impl Guard {
     /// Evaluates it for a request. `has_endpoint` returns `true` if a share of the route has an endpoint.
-    pub fn step<H: ?Sized>(&self, attributes: &Attributes<'_, H>, has_endpoint: impl FnOnce() -> bool) -> Step<'_> {
+    pub fn step<H: ?Sized>(
+        &self,
+        attributes: &Attributes<'_, H>,
+        has_endpoint: impl FnOnce() -> bool,
+    ) -> StepResult<'_> {
         let refusal = match self {
-            Self::ExternalAuth(service) => return Step::Waits(Question::ExternalAuth(service)),
+            Self::ExternalAuth(service) => return StepResult::Waits(Question::ExternalAuth(service)),
             Self::AllowSources(networks) if attributes.address.is_none_or(|address| networks.contains(address)) => None,
             Self::AllowSources(_) | Self::DenyAll => Some(Refusal::Denied),
             Self::Listeners(names) if names.contains(attributes.listener) => None,
@@ -40,9 +44,9 @@ impl Guard {
             Self::RequireEndpoints if has_endpoint() => None,
             Self::RequireEndpoints => Some(Refusal::NoEndpoints),
             Self::RequireTls { .. } if attributes.secure => None,
-            Self::RequireTls { status } => return Step::Answers(Answer::ToTls(*status)),
+            Self::RequireTls { status } => return StepResult::Answers(Answer::ToTls(*status)),
         };
-        refusal.map_or(Step::Passes, |refusal| Step::Answers(Answer::Refused(refusal)))
+        refusal.map_or(StepResult::Passes, |refusal| StepResult::Answers(Answer::Refused(refusal)))
     }
 
     /// The service that it calls.

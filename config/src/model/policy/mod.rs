@@ -1,10 +1,10 @@
 //! The policies of a request: one chain of steps, which [`run_policies`] holds in the order in which they run. The
 //! proxy and `explain` run the same chain, so that an explanation is true of the proxy.
 //!
-//! A step is pure or waits; [`Step`] says which. A pure step decides by the attributes of the request and the routing
-//! model alone. A step that waits returns a [`Question`] as data: the proxy asks it under a deadline and then goes on
-//! with the chain; `explain` goes on as if the answer allowed the request. [`Progress`] is where a request has come to,
-//! and only moves forward, so that no step runs twice for it.
+//! A step is pure or waits; its [`StepResult`] says which. A pure step decides by the attributes of the request and the
+//! routing model alone, and may be evaluated again after a wait. A step that waits returns a [`Question`] as data: the
+//! proxy asks it under a deadline and then goes on with the chain; `explain` goes on as if the answer allowed the
+//! request. [`PolicyProgress`] only moves forward, so that no question is asked twice.
 
 mod attributes;
 mod cors;
@@ -25,14 +25,14 @@ use super::route::Action;
 
 /// The steps that have run for a request.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct PolicyProgress {
     guards: usize,
     share: bool,
 }
 
 /// The outcome of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step<'r> {
+pub enum StepResult<'r> {
     /// A pure step lets the request pass.
     Passes,
     /// A pure step answers the request.
@@ -50,7 +50,7 @@ pub enum Question<'r> {
 
 /// What becomes of a request, so far. `B` is a backend that has an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict<'r, B> {
+pub enum Decision<'r, B> {
     /// All steps let it pass, and it goes to an endpoint.
     Forward(&'r Arc<Target>, B),
     /// The edge answers it.
@@ -125,41 +125,41 @@ impl Answer<'_> {
 /// A CORS preflight is answered after the guards. No step waits for it, because it comes without the credentials that
 /// an answer would depend on.
 pub fn run_policies<'r, B, H: Head + ?Sized>(
-    progress: &mut Progress,
+    progress: &mut PolicyProgress,
     attributes: &Attributes<'r, H>,
     backend: impl Fn(&'r Target) -> Option<B>,
-) -> Verdict<'r, B> {
+) -> Decision<'r, B> {
     let Attributes { route, share, .. } = *attributes;
     let preflight = Cors::applied(route, share).filter(|_| Cors::is_preflight(attributes.head));
     // First, as in nginx: a request that is too large for the route need not be redirected before it is refused.
     if attributes.effective.body_bytes_max.zip(attributes.body_bytes).is_some_and(|(max, bytes)| bytes > max) {
-        return Verdict::Answer(Answer::Refused(Refusal::BodyTooLarge));
+        return Decision::Answer(Answer::Refused(Refusal::BodyTooLarge));
     }
     let has_endpoint = || route.action.targets().any(|target| backend(target).is_some());
     while let Some(guard) = route.guards.get(progress.guards) {
         progress.guards += 1;
         match guard.step(attributes, has_endpoint) {
-            Step::Passes => {}
-            Step::Answers(answer) => return Verdict::Answer(answer),
-            Step::Waits(_) if preflight.is_some() => {}
-            Step::Waits(question) => return Verdict::Wait(question),
+            StepResult::Passes => {}
+            StepResult::Answers(answer) => return Decision::Answer(answer),
+            StepResult::Waits(_) if preflight.is_some() => {}
+            StepResult::Waits(question) => return Decision::Wait(question),
         }
     }
     match (preflight, &route.action) {
-        (Some(cors), _) => return Verdict::Answer(Answer::Preflight(cors)),
-        (None, Action::Redirect(redirect)) => return Verdict::Answer(Answer::Redirected(redirect)),
-        (None, Action::Respond(response)) => return Verdict::Answer(Answer::Responded(response)),
+        (Some(cors), _) => return Decision::Answer(Answer::Preflight(cors)),
+        (None, Action::Redirect(redirect)) => return Decision::Answer(Answer::Redirected(redirect)),
+        (None, Action::Respond(response)) => return Decision::Answer(Answer::Responded(response)),
         (None, Action::Forward(_)) => {}
     }
-    let Some(share) = share else { return Verdict::Answer(Answer::Refused(Refusal::NoEndpoints)) };
+    let Some(share) = share else { return Decision::Answer(Answer::Refused(Refusal::NoEndpoints)) };
     if let Some(service) = share.external_auth.as_ref().filter(|_| !std::mem::replace(&mut progress.share, true)) {
-        return Verdict::Wait(Question::ExternalAuth(service));
+        return Decision::Wait(Question::ExternalAuth(service));
     }
     match &share.to {
-        Destination::Status(status) => Verdict::Answer(Answer::InvalidShare(*status)),
+        Destination::Status(status) => Decision::Answer(Answer::InvalidShare(*status)),
         Destination::Target(target) => match backend(target) {
-            Some(backend) => Verdict::Forward(target, backend),
-            None => Verdict::Answer(Answer::Refused(Refusal::NoEndpoints)),
+            Some(backend) => Decision::Forward(target, backend),
+            None => Decision::Answer(Answer::Refused(Refusal::NoEndpoints)),
         },
     }
 }
@@ -203,10 +203,10 @@ mod tests {
         Route { guards: guards.into(), filters: filters.into(), ..new }
     }
 
-    /// The questions of a request, each of which is allowed, and the verdict after them. A target has an endpoint
+    /// The questions of a request, each of which is allowed, and the decision after them. A target has an endpoint
     /// unless it is called `empty`.
     #[track_caller]
-    fn check(route: &Route, head: &SampleHead, questions: &[&Arc<ExternalAuth>], want: Verdict<'_, ()>) {
+    fn check(route: &Route, head: &SampleHead, questions: &[&Arc<ExternalAuth>], want: Decision<'_, ()>) {
         let attributes = Attributes {
             head,
             address: Some([192, 0, 2, 9].into()),
@@ -217,15 +217,15 @@ mod tests {
             share: route.action.shares().first(),
             effective: &Effective::DEFAULT,
         };
-        let (mut progress, mut asked) = (Progress::default(), Vec::new());
-        let verdict = loop {
+        let (mut progress, mut asked) = (PolicyProgress::default(), Vec::new());
+        let decision = loop {
             let backend = |target: &Target| (&*target.backend.service.name != "empty").then_some(());
             match run_policies(&mut progress, &attributes, backend) {
-                Verdict::Wait(Question::ExternalAuth(service)) => asked.push(service),
-                verdict @ (Verdict::Forward(..) | Verdict::Answer(_)) => break verdict,
+                Decision::Wait(Question::ExternalAuth(service)) => asked.push(service),
+                decision @ (Decision::Forward(..) | Decision::Answer(_)) => break decision,
             }
         };
-        assert_eq!((&*asked, verdict), (questions, want));
+        assert_eq!((&*asked, decision), (questions, want));
     }
 
     #[test]
@@ -235,15 +235,15 @@ mod tests {
         let get = SampleHead::new("GET");
         let (web, empty) = (target("web"), target("empty"));
         let to = |target: &Arc<Target>| Destination::Target(Arc::clone(target));
-        let refused = |refusal| Verdict::Answer(Answer::Refused(refusal));
-        let forward = Verdict::Forward(&web, ());
+        let refused = |refusal| Decision::Answer(Answer::Refused(refusal));
+        let forward = Decision::Forward(&web, ());
         check(&route(&[], &[], share(to(&web), None, &[])), &get, &[], forward);
         let guards = [ask(&first), Guard::RequireEndpoints, ask(&second)];
         let guarded = |to, guards: &[Guard]| route(guards, &[], share(to, Some(Arc::clone(&of_share)), &[]));
         check(&guarded(to(&web), &guards), &get, &[&first, &second, &of_share], forward);
         check(&guarded(to(&empty), &guards), &get, &[&first], refused(Refusal::NoEndpoints));
         check(&guarded(to(&empty), &[]), &get, &[&of_share], refused(Refusal::NoEndpoints));
-        let invalid = Verdict::Answer(Answer::InvalidShare(500));
+        let invalid = Decision::Answer(Answer::InvalidShare(500));
         check(&guarded(Destination::Status(500), &[]), &get, &[&of_share], invalid);
         let denied = [ask(&first), Guard::DenyAll, ask(&second)];
         check(&guarded(to(&web), &denied), &get, &[&first], refused(Refusal::Denied));
@@ -258,15 +258,15 @@ mod tests {
         let ask = Guard::ExternalAuth(Arc::clone(&first));
         let to = |filters: &[Filter]| share(Destination::Target(Arc::clone(&web)), Some(Arc::clone(&first)), filters);
         let [by_route, by_share] = [&of_route, &of_share].map(|filters| Cors::of(filters).unwrap());
-        let answer = |cors| Verdict::Answer(Answer::Preflight(cors));
+        let answer = |cors| Decision::Answer(Answer::Preflight(cors));
         let guards = [ask.clone(), ask];
         check(&route(&guards, &of_route, to(&[])), &preflight, &[], answer(by_route));
         check(&route(&guards, &[], to(&of_share)), &preflight, &[], answer(by_share));
         check(&route(&guards, &of_route, to(&of_share)), &preflight, &[], answer(by_share));
-        let forward = Verdict::Forward(&web, ());
+        let forward = Decision::Forward(&web, ());
         check(&route(&guards, &[], to(&[])), &preflight, &[&first, &first, &first], forward);
         check(&route(&guards, &of_route, to(&[])), &plain, &[&first, &first, &first], forward);
-        let denied = Verdict::Answer(Answer::Refused(Refusal::Denied));
+        let denied = Decision::Answer(Answer::Refused(Refusal::Denied));
         check(&route(&[Guard::DenyAll], &of_route, to(&of_share)), &preflight, &[], denied);
     }
 }

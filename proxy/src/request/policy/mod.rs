@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use tidegate_config::model::{
-    Answer, Attributes, Backend, Effective, ExternalAuth, Head, ListenerName, Progress, Question, Redirect, Refusal,
-    Route, Target, Verdict, WeightedTarget, run_policies,
+    Answer, Attributes, Backend, Decision, Effective, ExternalAuth, Head, ListenerName, PolicyProgress, Question,
+    Redirect, Refusal, Route, Target, WeightedTarget, run_policies,
 };
 
 use crate::reason::Reason;
@@ -81,7 +81,7 @@ pub(crate) struct PolicyRequest<'a, H: ?Sized> {
 /// The answer to send instead.
 pub(crate) fn admit<'a, H: Head + ?Sized>(
     request: &PolicyRequest<'a, H>,
-    progress: &mut Progress,
+    progress: &mut PolicyProgress,
     backend: impl Fn(&'a Target) -> Option<&'a Arc<Backend>>,
 ) -> Result<PolicyResult, LocalReply> {
     let PolicyRequest { route, share, effective, inbound: Inbound { client, listener, .. }, valid, head } = *request;
@@ -96,12 +96,12 @@ pub(crate) fn admit<'a, H: Head + ?Sized>(
         effective,
     };
     match run_policies(progress, &attributes, backend) {
-        Verdict::Forward(target, backend) => {
+        Decision::Forward(target, backend) => {
             let admitted = Admitted { route: Arc::clone(route) };
             Ok(PolicyResult::Admitted(admitted, Arc::clone(target), Arc::clone(backend)))
         }
-        Verdict::Wait(Question::ExternalAuth(service)) => Ok(PolicyResult::Asks(Arc::clone(service))),
-        Verdict::Answer(answer) => Err(reply(request, answer)),
+        Decision::Wait(Question::ExternalAuth(service)) => Ok(PolicyResult::Asks(Arc::clone(service))),
+        Decision::Answer(answer) => Err(reply(request, answer)),
     }
 }
 
@@ -220,7 +220,7 @@ mod tests {
         let inbound = Inbound { client, listener: &listener, named_port: Some(8080) };
         let (route, share) = (Arc::new(route.clone()), route.action.shares().first());
         let request = PolicyRequest { route: &route, share, effective: &effective, inbound, valid: &valid, head };
-        let got = admit(&request, &mut Progress::default(), backend);
+        let got = admit(&request, &mut PolicyProgress::default(), backend);
         let got = got.map(|_| ()).map_err(|reply| {
             (reply.status, reply.location().map(|to| to.to_str().unwrap().to_owned()).unwrap_or_default())
         });
