@@ -103,7 +103,7 @@ pub(super) enum Freshness {
     EndsSoon,
     /// There are newer ones, or the files have changed. They still serve the server for which they were made.
     Outdated,
-    /// They are no longer valid.
+    /// The credentials have ended.
     Ended,
 }
 

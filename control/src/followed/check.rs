@@ -128,7 +128,7 @@ impl<T: Send + Sync + 'static> Files<T> {
         Some(ended.unwrap_or_else(|_panic| Err("reading the files failed".to_owned())))
     }
 
-    /// Uses what was read, and returns whether it had changed.
+    /// Uses the result of a read. Returns `true` if the files had changed.
     fn put(&self, last: &mut Last<T>, (value, digest): (T, Vec<u8>)) -> bool {
         let changed = last.digest != digest;
         if changed {

@@ -74,7 +74,7 @@ impl Plugin {
     }
 }
 
-/// What a plugin prints.
+/// The output of a plugin.
 fn credentials(token: &str, end: Option<&str>) -> String {
     let status = json!({"token": token, "expirationTimestamp": end});
     json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}).to_string()

@@ -57,8 +57,8 @@ pub(crate) fn client<H: Head + ?Sized>(head: &H, peer: SocketAddr, secure: bool,
     Client { address, peer, trusted: true, secure, websocket, names_scheme: scheme.is_some() }
 }
 
-/// What `read` makes of the last word of the last line of a header, if there is one: a list of a proxy that appends its
-/// own ends with it. Without a result of `read`, no earlier word is tried: another hop has written it.
+/// The result of `read` for the last word of the last line of a header. The nearest proxy wrote it, if it appends its
+/// own to a list. If `read` returns `None`, no earlier word is tried: another hop wrote those.
 pub(crate) fn last_word<H: Head + ?Sized, T>(
     head: &H,
     name: &str,

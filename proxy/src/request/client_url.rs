@@ -68,7 +68,7 @@ pub(crate) const fn default_port(secure: bool) -> u16 {
     if secure { 443 } else { 80 }
 }
 
-/// What `read` makes of the authority, and of the host in it, that a trusted proxy forwards. An authority that would be
+/// The result of `read` for the authority that a trusted proxy forwards, and its host. An authority that would be
 /// invalid in `Host` names nothing.
 fn forwarded_host<H: Head + ?Sized, T>(head: &H, client: &Client, mut read: impl FnMut(&str, &str) -> T) -> Option<T> {
     if !client.trusted {

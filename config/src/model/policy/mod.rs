@@ -48,7 +48,7 @@ pub enum Question<'r> {
     ExternalAuth(&'r Arc<ExternalAuth>),
 }
 
-/// What becomes of a request, so far. `B` is a backend that has an endpoint.
+/// The decision about a request. `B` is a backend that has an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decision<'r, B> {
     /// All steps let it pass, and it goes to an endpoint.

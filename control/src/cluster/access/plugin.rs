@@ -215,7 +215,7 @@ fn expiry(end: &str, now: SystemTime) -> Option<Expiry> {
     Some(Expiry { renew_at: at.checked_sub(MARGIN.min(left / 4))?, at })
 }
 
-/// What a plugin prints.
+/// The output of a plugin.
 async fn output(exec: &ExecConfig) -> Result<Vec<u8>, String> {
     let name = exec.command.as_deref().filter(|name| !name.is_empty());
     let name = name.ok_or("the kubeconfig names a credential plugin without a command")?;

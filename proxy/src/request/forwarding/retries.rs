@@ -76,7 +76,7 @@ impl Forwarding {
         });
         let statuses = policy.map_or(&[][..], |policy| &policy.statuses);
         // A refused connection does not count as an attempt, but a policy may allow no second one. A request that was
-        // not processed is no matter of a policy.
+        // not processed may be sent again whatever the policy says.
         let may = (stage.is_unprocessed() || policy.is_none_or(|policy| policy.attempts > 0))
             && self.attempts.count() < self.shared().options.upstream.tries_max;
         let failed = Failed { tries: self.attempts.waited_for(), tries_max, stage, statuses };
