@@ -14,6 +14,7 @@ use tidegate_config::project::gateway::{
     BackendTlsPolicy, Gateway, GatewayClass, GrpcRoute, HttpRoute, Layer4Route, ListenerSet, Namespace, ParentRef,
     ReferenceGrant, TlsRoute,
 };
+use tidegate_config::project::kuadrant::RateLimitPolicy;
 use tidegate_config::project::{
     ConfigMap, Deployment, EndpointSlice, Ingress, IngressClass, Kept, Meta, Object, Projected, Secret, Service,
     Sharing,
@@ -110,6 +111,7 @@ world! {
     udp_routes: UdpRoute(Layer4Route),
     grants: ReferenceGrant(ReferenceGrant),
     backend_tls_policies: BackendTlsPolicy(BackendTlsPolicy),
+    rate_limit_policies: RateLimitPolicy(RateLimitPolicy),
 }
 
 /// Metadata of an object that routing does not read.

@@ -124,7 +124,8 @@ impl Cluster {
             | Kind::TlsRoute
             | Kind::TcpRoute
             | Kind::UdpRoute
-            | Kind::BackendTlsPolicy => Vec::new(),
+            | Kind::BackendTlsPolicy
+            | Kind::RateLimitPolicy => Vec::new(),
         }
     }
 

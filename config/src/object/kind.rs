@@ -83,6 +83,10 @@ macro_rules! kinds {
                 name: "BackendTLSPolicy", group: GATEWAY_API, plural: "backendtlspolicies", versions: ["v1", "v1alpha3"],
                 scope: Namespaced, definition: Custom, status: ConditionsByParent, layer: Policies,
             },
+            RateLimitPolicy = rate_limit_policy::RateLimitPolicy {
+                name: "RateLimitPolicy", group: KUADRANT, plural: "ratelimitpolicies", versions: ["v1"],
+                scope: Namespaced, definition: Custom, status: Conditions, layer: Policies,
+            },
         }
     };
 }
@@ -94,6 +98,8 @@ const CORE: &str = "";
 const NETWORKING: &str = "networking.k8s.io";
 /// The group of all kinds of the Gateway API.
 const GATEWAY_API: &str = "gateway.networking.k8s.io";
+/// The group of Kuadrant's policies.
+const KUADRANT: &str = "kuadrant.io";
 
 /// Whether the objects of a kind are in namespaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

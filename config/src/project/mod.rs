@@ -25,6 +25,7 @@ mod ingress;
 mod ingress_class;
 mod ingress_rules;
 mod ingress_tls;
+pub mod kuadrant;
 mod public_address;
 mod secret;
 mod service;
@@ -57,6 +58,7 @@ use gateway::{
     BackendTlsPolicy, Gateway, GatewayClass, GrpcRoute, HttpRoute, Layer4Route, ListenerSet, Namespace, ReferenceGrant,
     StatusDigests, TlsRoute,
 };
+use kuadrant::RateLimitPolicy;
 use raw_object::RawObject;
 
 /// The checked form of the objects of one kind.

@@ -91,7 +91,8 @@ mod tests {
                 | Kind::TlsRoute
                 | Kind::TcpRoute
                 | Kind::UdpRoute
-                | Kind::BackendTlsPolicy => Vec::new(),
+                | Kind::BackendTlsPolicy
+                | Kind::RateLimitPolicy => Vec::new(),
             };
             running.observe(listed(collection, objects, "1"));
         }

@@ -7,16 +7,20 @@
 //! request. [`PolicyProgress`] only moves forward, so that no question is asked twice.
 
 mod attributes;
+mod cel;
 mod cors;
 mod external_auth;
 mod guard;
+mod limit;
 
 use std::sync::Arc;
 
 pub use attributes::Attributes;
+pub use cel::{Predicate, ValueExpression};
 pub use cors::{AnyOr, Cors};
 pub use external_auth::{AuthProtocol, ExternalAuth};
 pub use guard::Guard;
+pub use limit::{Limit, Rate};
 
 use super::backend::{Destination, Target};
 use super::condition::Head;
