@@ -298,7 +298,7 @@ fn the_roles_allow_exactly_the_used_verbs() {
     let right = |group: &str, resource: &str, verb: &str| (group.to_owned(), resource.to_owned(), verb.to_owned());
     let reads = |kind: Kind| ["list", "watch"].map(|verb| right(kind.group(), kind.plural(), verb));
     // Deployments are those of the Deis router, whose own rights are in deploy/deis.
-    let of_gateways = |kind: &Kind| kind.is_of_gateway_api() || matches!(kind, Kind::Namespace | Kind::ConfigMap);
+    let of_gateways = |kind: &Kind| kind.is_custom() || matches!(kind, Kind::Namespace | Kind::ConfigMap);
     let watched = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Deployment && !of_gateways(kind)).flat_map(reads);
     let told = ["create", "patch"].map(|verb| right("events.k8s.io", "events", verb));
     let written = [right("networking.k8s.io", "ingresses/status", "patch")].into_iter().chain(told.clone());

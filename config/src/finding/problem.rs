@@ -58,6 +58,20 @@ pub enum Problem {
         /// Why it cannot be read.
         why: String,
     },
+    /// A policy contradicts itself, cannot be read, or has a condition that cannot be used; it limits nothing.
+    PolicyNotEnforced {
+        /// The value as written.
+        value: String,
+        /// Why it cannot be used.
+        why: String,
+    },
+    /// A limit of a policy cannot be used; it limits nothing.
+    LimitNotEnforced {
+        /// The value as written.
+        value: String,
+        /// Why it cannot be used.
+        why: String,
+    },
     /// The setting that restricts the routes of a listener cannot be read; no route may attach.
     AttachmentRefused {
         /// The value as written.
@@ -215,6 +229,8 @@ impl Problem {
             Self::RedirectAssumed { .. } => "RedirectAssumed",
             Self::BackendUnusable { .. } => "BackendUnusable",
             Self::FilterOrBackendInvalid { .. } => "FilterOrBackendInvalid",
+            Self::PolicyNotEnforced { .. } => "PolicyNotEnforced",
+            Self::LimitNotEnforced { .. } => "LimitNotEnforced",
             Self::AttachmentRefused { .. } => "AttachmentRefused",
             Self::ServiceMissing { .. } => "ServiceMissing",
             Self::PortMissing { .. } => "PortMissing",
@@ -255,6 +271,8 @@ impl Problem {
             | Self::FailedClosed { .. }
             | Self::BackendUnusable { .. }
             | Self::FilterOrBackendInvalid { .. }
+            | Self::PolicyNotEnforced { .. }
+            | Self::LimitNotEnforced { .. }
             | Self::AttachmentRefused { .. }
             | Self::ServiceMissing { .. }
             | Self::PortMissing { .. }
@@ -305,6 +323,8 @@ fn write_connections_lost(f: &mut fmt::Formatter<'_>, host: &str, winner: &Objec
 const OLDER_WINS: &str = "the older object, or the earlier rule of one object, wins";
 const NOT_ATTACHED: &str = "so this route is not attached there";
 const DROPPED: &str = "it is dropped";
+const REDIRECTED: &str = "plain-text requests are redirected to https";
+const ANSWERED_500: &str = "the edge answers 500 in its place";
 const LAST_RESULT_STAYS: &str = "its last result stays in effect until it changes, but not over a restart";
 const CONTESTED: &str = "so repairs become rare; the routes are served all the same. \
     Edges of one class need the same --lease, or a class each";
@@ -317,13 +337,11 @@ impl fmt::Display for Problem {
             Self::RuleDropped { value, why } => write_wrong(f, value, why, DROPPED),
             Self::SettingIgnored { value, why } => write_wrong(f, value, why, "the default applies"),
             Self::FailedClosed { value, why } => write_wrong(f, value, why, "every request is refused"),
-            Self::RedirectAssumed { value, why } => {
-                write_wrong(f, value, why, "plain-text requests are redirected to https")
-            }
+            Self::RedirectAssumed { value, why } => write_wrong(f, value, why, REDIRECTED),
             Self::BackendUnusable { value, why } => write!(f, "{value} {why}, so the route answers 503"),
-            Self::FilterOrBackendInvalid { value, why } => {
-                write_wrong(f, value, why, "the edge answers 500 in its place")
-            }
+            Self::FilterOrBackendInvalid { value, why } => write_wrong(f, value, why, ANSWERED_500),
+            Self::PolicyNotEnforced { value, why } => write_wrong(f, value, why, "the policy is not enforced"),
+            Self::LimitNotEnforced { value, why } => write_wrong(f, value, why, "the limit is not enforced"),
             Self::AttachmentRefused { value, why } => write_wrong(f, value, why, "nothing may attach there"),
             Self::ServiceMissing { service } => {
                 write!(f, "Service {service} does not exist, so the route answers 503")

@@ -15,11 +15,13 @@ mod ingress;
 mod manual;
 mod nginx;
 mod nginx_snippet;
+mod policy;
 mod service;
 mod session;
 
 pub(super) use ingress::of_ingress;
 pub use manual::{deis_manual, manual};
+pub(super) use policy::of_policy;
 pub(super) use service::{ServiceEffects, of_service};
 
 use std::fmt;

@@ -170,6 +170,16 @@ impl FindingList {
         Unreadable
     }
 
+    /// A policy cannot be used.
+    pub(super) fn policy_not_enforced(&mut self, InvalidValue { field, value, why }: &InvalidValue) {
+        self.add(field, Problem::PolicyNotEnforced { value: printable(value), why: why.clone() });
+    }
+
+    /// A limit of a policy cannot be used.
+    pub(super) fn limit_not_enforced(&mut self, InvalidValue { field, value, why }: &InvalidValue) {
+        self.add(field, Problem::LimitNotEnforced { value: printable(value), why: why.clone() });
+    }
+
     /// The restriction of attached objects cannot be read, so none may attach.
     pub(super) fn attachment_refused(&mut self, field: &str, value: &str, why: impl fmt::Display) {
         self.add(field, Problem::AttachmentRefused { value: printable(value), why: why.to_string() });

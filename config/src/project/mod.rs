@@ -8,8 +8,9 @@
 //! routing reads differs, whatever else of the object changed.
 //!
 //! The limits per object: 4096 rules, 16,384 paths a rule, 4096 bytes a path, 4096 TLS entries and hosts an entry,
-//! 16,384 hosts of all entries, 16 Secrets a host, 4096 allowed networks, 1024 ports of a Service or slice, and 10,000
-//! endpoints of a slice. Entries beyond a limit are left out (networks: all are refused), with a finding, and an object
+//! 16,384 hosts of all entries, 16 Secrets a host, 4096 allowed networks, 1024 ports of a Service or slice, 10,000
+//! endpoints of a slice, and 100 limits of a policy, each with 10 rates, conditions and counters. Entries beyond a
+//! limit are left out (networks: all are refused; limits of a policy: none is enforced), with a finding, and an object
 //! has at most 256 findings.
 
 mod annotation_value;

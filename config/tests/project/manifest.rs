@@ -7,7 +7,7 @@ use tidegate_config::object::Kind;
 use tidegate_config::project::{Projected, project};
 
 /// The folders, and the kind of the manifests in each.
-pub(crate) const FOLDERS: [(&str, Kind); 18] = [
+pub(crate) const FOLDERS: [(&str, Kind); 19] = [
     ("backend-tls-policy", Kind::BackendTlsPolicy),
     ("config-map", Kind::ConfigMap),
     ("deployment", Kind::Deployment),
@@ -20,6 +20,7 @@ pub(crate) const FOLDERS: [(&str, Kind); 18] = [
     ("ingress-class", Kind::IngressClass),
     ("listener-set", Kind::ListenerSet),
     ("namespace", Kind::Namespace),
+    ("rate-limit-policy", Kind::RateLimitPolicy),
     ("reference-grant", Kind::ReferenceGrant),
     ("secret", Kind::Secret),
     ("service", Kind::Service),

@@ -14,6 +14,17 @@ use crate::manifest;
 static MANIFESTS: LazyLock<Vec<(Kind, Value)>> =
     LazyLock::new(|| manifest::all().into_iter().map(|manifest| (manifest.kind, manifest.json)).collect());
 
+/// The policies, and the places in each.
+static POLICIES: LazyLock<Vec<(Value, Vec<String>)>> = LazyLock::new(|| {
+    let policies = MANIFESTS.iter().filter(|(kind, _)| *kind == Kind::RateLimitPolicy);
+    let places = |json| {
+        let mut places = Vec::new();
+        pointers(json, "", &mut places);
+        places
+    };
+    policies.map(|(_, json)| (json.clone(), places(json))).collect()
+});
+
 /// The maximum number of findings of one object.
 const FINDINGS_MAX: usize = 257;
 
@@ -103,6 +114,23 @@ proptest! {
         let (kind, json) = which.get(&MANIFESTS);
         let bytes = json.to_string().into_bytes();
         check(*kind, &bytes[..length.index(bytes.len())])?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 5000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// 100,000 of them: each value takes the place of others in turn.
+    #[test]
+    fn replaced_values_of_policies(which in any::<Index>(), edits in vec(any::<Index>(), 20), value in replacement()) {
+        let (json, places) = which.get(&POLICIES);
+        let mut json = json.clone();
+        for edit in edits {
+            let place = edit.get(places);
+            let old = json.pointer_mut(place).map(|at| std::mem::replace(at, value.clone()));
+            check(Kind::RateLimitPolicy, json.to_string().as_bytes())?;
+            json.pointer_mut(place).into_iter().zip(old).for_each(|(at, old)| *at = old);
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use tidegate_config::project::{
     RulePath, Secret, Service, ServiceKind,
 };
 
-use crate::{render_gateway, render_route};
+use crate::{render_gateway, render_policy, render_route};
 
 /// The whole outcome.
 pub(crate) fn render(projected: &Projected) -> String {
@@ -39,6 +39,7 @@ pub(crate) fn render(projected: &Projected) -> String {
         Some(Object::UdpRoute(it)) => {
             render_route::stream_route(&mut out, "udp route", &it.age, &it.parents, it.rule.as_ref())
         }
+        Some(Object::RateLimitPolicy(it)) => render_policy::rate_limit_policy(&mut out, it),
         Some(Object::ReferenceGrant(it)) => render_gateway::reference_grant(&mut out, it),
     }
     for finding in &projected.findings {

@@ -6,6 +6,7 @@ use super::deis::{OF_APP, OF_BUILDER, OF_DEPLOYMENT, OF_ROUTER};
 use super::deis_app::{APP, BUILDER};
 use super::ingress::INGRESS;
 use super::nginx::{self, Handling, NGINX};
+use super::policy::POLICY;
 use super::service::SERVICE;
 use super::{Annotation, Dialect, OnInvalid, TIDEGATE};
 use crate::model::Effective;
@@ -17,6 +18,8 @@ pub fn manual() -> String {
     rows(TIDEGATE, &INGRESS, &mut text);
     text.push_str(MANUAL_SERVICE);
     rows(TIDEGATE, &SERVICE, &mut text);
+    text.push_str(MANUAL_POLICY);
+    rows(TIDEGATE, &POLICY, &mut text);
     text.push_str(MANUAL_TAIL);
     text.push_str(MANUAL_NGINX);
     for (key, handling) in NGINX {
@@ -76,6 +79,13 @@ These annotations on an Ingress apply to all of its routes.
 
 const MANUAL_SERVICE: &str = "
 These annotations on a Service apply to every route that leads to it.
+
+| annotation | value | default | effect | when it cannot be read |
+|---|---|---|---|---|
+";
+
+const MANUAL_POLICY: &str = "
+These annotations on a RateLimitPolicy apply to all of its limits.
 
 | annotation | value | default | effect | when it cannot be read |
 |---|---|---|---|---|

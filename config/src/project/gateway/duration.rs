@@ -8,7 +8,7 @@ const PARTS_MAX: usize = 4;
 const DIGITS_MAX: usize = 5;
 
 /// Parses a duration such as `500ms` or `1h30m`. Zero is valid.
-pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
+pub(in crate::project) fn duration(text: &str) -> Result<Duration, &'static str> {
     const NOT_ONE: &str = "is not a duration such as 500ms, 10s or 1h30m";
     let mut sum = Duration::ZERO;
     let mut rest = text;

@@ -105,7 +105,7 @@ fn header_name(text: &str, field: &str) -> Result<HeaderName, InvalidValue> {
 }
 
 /// A list within a limit.
-pub(super) fn within<T>(list: Option<Vec<T>>, limit: usize, field: &str) -> Result<Vec<T>, InvalidValue> {
+pub(in crate::project) fn within<T>(list: Option<Vec<T>>, limit: usize, field: &str) -> Result<Vec<T>, InvalidValue> {
     let list = list.unwrap_or_default();
     if list.len() <= limit {
         return Ok(list);

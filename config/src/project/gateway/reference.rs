@@ -93,7 +93,7 @@ impl fmt::Debug for ObjectReference {
 
 /// The form of a reference.
 #[derive(Clone, Copy)]
-pub(super) struct Form {
+pub(in crate::project) struct Form {
     /// The default of group and kind, each by itself; without a default both are required.
     default: Option<Kind>,
     /// Whether another namespace is allowed.
@@ -110,7 +110,7 @@ impl Form {
     pub(super) const ANY: Self = Self { default: None, elsewhere: true };
 
     /// A reference with a required kind, in the same namespace.
-    pub(super) const LOCAL: Self = Self { default: None, elsewhere: false };
+    pub(in crate::project) const LOCAL: Self = Self { default: None, elsewhere: false };
 }
 
 #[derive(Deserialize)]
@@ -130,7 +130,7 @@ struct KindJson {
 }
 
 /// Reads a reference to another object.
-pub(super) fn reference(
+pub(in crate::project) fn reference(
     raw: &RawValue,
     field: &str,
     own: &ObjectName,
@@ -170,7 +170,7 @@ fn checked_kind(
 }
 
 /// A required text that passes a check; `below` is its field below `field`.
-pub(super) fn checked<T: AsRef<str>>(
+pub(in crate::project) fn checked<T: AsRef<str>>(
     text: Option<T>,
     field: &str,
     below: &str,
@@ -206,7 +206,7 @@ pub(super) fn label(text: &str) -> Result<(), &'static str> {
 }
 
 /// Checks the name of a listener or rule: labels separated by dots.
-pub(super) fn section(text: &str) -> Result<(), &'static str> {
+pub(in crate::project) fn section(text: &str) -> Result<(), &'static str> {
     let fits = text.len() <= 253 && text.split('.').all(|part| !part.is_empty() && label_of_any_length(part));
     if fits { Ok(()) } else { Err("is not a name of lower-case letters, digits, and inner hyphens and dots") }
 }

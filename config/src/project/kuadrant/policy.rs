@@ -4,7 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::object::ObjectRef;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::finding::printable;
+use crate::object::{Kind, ObjectName, ObjectRef};
+use crate::project::field::{InvalidValue, read};
+use crate::project::gateway::reference::{Form, checked, reference, section};
+use crate::project::gateway::{GroupKind, ObjectReference};
 
 /// `spec.targetRef`: an object of the policy's namespace, or a section of it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -40,7 +47,8 @@ pub struct PolicyBlock<V> {
     pub scope: PolicyScope,
     /// How they are combined with those of others.
     pub strategy: MergeStrategy,
-    /// The entries.
+    /// The entries: every name that the policy declares, so that the policy that wins a name depends on what is written
+    /// and not on whether it can be used. An entry that cannot be used does nothing.
     pub entries: BTreeMap<Arc<str>, Arc<V>>,
 }
 
@@ -51,4 +59,38 @@ impl fmt::Display for PolicyTargetRef {
             Some(section) => write!(f, "{section} of {}", self.object),
         }
     }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct TargetJson {
+    section_name: Option<Arc<str>>,
+}
+
+/// Reads the target, whole or not at all: without its section a policy would apply to more than it names.
+pub(super) fn target(raw: Option<&RawValue>, own: &ObjectName) -> Result<PolicyTargetRef, InvalidValue> {
+    const FIELD: &str = "spec.targetRef";
+    let raw = raw.ok_or_else(|| fault(FIELD, "", "is required but missing"))?;
+    let ObjectReference { kind, name } = reference(raw, FIELD, own, Form::LOCAL)?;
+    if kind.group() != Kind::Gateway.group() {
+        let why = format!("is not {}", Kind::Gateway.group());
+        return Err(fault(&format!("{FIELD}.group"), kind.group(), &why));
+    }
+    let GroupKind::Known(kind @ (Kind::Gateway | Kind::HttpRoute | Kind::GrpcRoute)) = kind else {
+        return Err(fault(&format!("{FIELD}.kind"), kind.kind(), "is not Gateway, HTTPRoute or GRPCRoute"));
+    };
+    let json: TargetJson = read(raw, FIELD)?;
+    let section = json.section_name.map(|text| checked(Some(text), FIELD, "sectionName", section)).transpose()?;
+    Ok(PolicyTargetRef { object: ObjectRef::new(kind, name), section })
+}
+
+/// A value that cannot be used.
+pub(super) fn fault(field: &str, value: &str, why: &str) -> InvalidValue {
+    InvalidValue { field: field.to_owned(), value: printable(value), why: why.to_owned() }
+}
+
+/// A fault in one line, for the status of the policy.
+pub(super) fn reason(InvalidValue { field, value, why }: &InvalidValue) -> String {
+    let missing = value.is_empty() && why.starts_with("is required but ");
+    if missing { format!("{field}: {why}") } else { format!("{field}: {value:?} {why}") }
 }

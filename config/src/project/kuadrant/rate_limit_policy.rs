@@ -1,11 +1,38 @@
 //! RateLimitPolicy (`kuadrant.io/v1`): limits of requests.
+//!
+//! Two things can be wrong with a policy. If its block of limits, or the name of one, cannot be read, it is invalid as
+//! a whole: it limits nothing and takes part in no merge. If a single limit cannot be used, that limit does nothing,
+//! and its name still takes part in the merge: an override does not disappear because an expression of it does not
+//! compile. A condition of the policy that cannot be used leaves out all of its limits in this way.
 
-use super::policy::{PolicyBlock, PolicyTargetRef};
-use crate::model::Limit;
-use crate::object::Age;
-use crate::project::field::{FindingList, InvalidValue};
-use crate::project::raw_object::RawObject;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::policy::{MergeStrategy, PolicyBlock, PolicyScope, PolicyTargetRef, fault, reason, target};
+use crate::finding::is_terminal_control;
+use crate::model::{Limit, Predicate, Rate, ValueExpression};
+use crate::object::{Age, ObjectRef};
+use crate::project::annotations::of_policy;
+use crate::project::field::{FindingList, InvalidValue, read, read_or_default, written};
+use crate::project::gateway::duration::duration;
+use crate::project::gateway::header_edits::within;
+use crate::project::raw_object::{RawObject, created_s};
 use crate::project::{Projection, Sharing};
+
+/// The maximum number of limits of one policy.
+const LIMITS_MAX: usize = 100;
+/// The maximum number of rates of one limit.
+const RATES_MAX: usize = 10;
+/// The maximum number of predicates of one `when`.
+const PREDICATES_MAX: usize = 10;
+/// The maximum number of counter expressions of one limit.
+const COUNTERS_MAX: usize = 10;
+/// The maximum length of a limit's name in bytes.
+const NAME_BYTES_MAX: usize = 253;
 
 /// The parts of a RateLimitPolicy that routing reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,16 +41,279 @@ pub struct RateLimitPolicy {
     pub age: Age,
     /// `spec.targetRef`, or the reason why it cannot be used.
     pub target: Result<PolicyTargetRef, String>,
-    /// The limits, or the reason why the specification contradicts itself or cannot be read.
+    /// The limits, or the reason why the specification contradicts itself or cannot be read. A limit without rates, or
+    /// one that is left out, is an entry with no rates.
     pub limits: Result<PolicyBlock<Limit>, String>,
-    /// The limits that are left out because an expression of theirs cannot be used, with the reasons.
+    /// The reasons for limits that are left out because an expression or another part of theirs cannot be used.
     pub left_out: Box<[String]>,
+}
+
+/// The fields of the specification. A block may be there without limits, which is a contradiction.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct SpecJson<'a> {
+    #[serde(borrow)]
+    target_ref: Option<&'a RawValue>,
+    #[serde(borrow)]
+    defaults: Option<&'a RawValue>,
+    #[serde(borrow)]
+    overrides: Option<&'a RawValue>,
+    #[serde(borrow)]
+    limits: Option<&'a RawValue>,
+    #[serde(borrow)]
+    when: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct BlockJson<'a> {
+    strategy: Option<String>,
+    #[serde(borrow)]
+    limits: Option<&'a RawValue>,
+    #[serde(borrow)]
+    when: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct LimitJson<'a> {
+    #[serde(borrow)]
+    when: Option<&'a RawValue>,
+    #[serde(borrow)]
+    counters: Option<&'a RawValue>,
+    #[serde(borrow)]
+    rates: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct PredicateJson {
+    predicate: String,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct CounterJson {
+    expression: String,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct RateJson {
+    limit: i64,
+    window: String,
 }
 
 impl Sharing for RateLimitPolicy {}
 
 impl Projection for RateLimitPolicy {
-    fn project(_: &RawObject<'_>, _: &mut FindingList) -> Result<Self, InvalidValue> {
-        Err(InvalidValue { field: String::new(), value: String::new(), why: "is not read yet".to_owned() })
+    /// A policy that cannot be read is a projection too, so that its status can say so.
+    fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Self, InvalidValue> {
+        let own = source.name();
+        let age = Age { created_s: created_s(source.created, findings), name: own.clone() };
+        let annotations = source.annotations().unwrap_or_else(|invalid| {
+            findings.ignored(&invalid.field, &invalid.value, &invalid.why);
+            BTreeMap::new()
+        });
+        let shadow = of_policy(&annotations, findings).shadow;
+        let spec: Result<SpecJson<'_>, _> = read_or_default(source.spec, "spec");
+        let spec = match spec {
+            Ok(spec) => spec,
+            Err(invalid) => {
+                let why = invalid_policy(&invalid, findings);
+                return Ok(Self { age, target: Err(why.clone()), limits: Err(why), left_out: Box::default() });
+            }
+        };
+        let target = target(spec.target_ref, own).map_err(|invalid| invalid_policy(&invalid, findings));
+        let mut reader = LimitReader { policy: &source.meta.object, shadow, findings, left_out: Vec::new() };
+        let limits = reader.block(&spec);
+        let left_out = reader.left_out.into();
+        let limits = limits.map_err(|invalid| invalid_policy(&invalid, findings));
+        Ok(Self { age, target, limits, left_out })
     }
+}
+
+fn invalid_policy(invalid: &InvalidValue, findings: &mut FindingList) -> String {
+    findings.policy_not_enforced(invalid);
+    reason(invalid)
+}
+
+/// A block as written, with its field.
+struct RawBlock<'a> {
+    field: &'static str,
+    scope: PolicyScope,
+    json: BlockJson<'a>,
+}
+
+/// The one block of a specification.
+fn chosen<'a>(spec: &SpecJson<'a>) -> Result<RawBlock<'a>, InvalidValue> {
+    let contradiction = |field: &str, raw: &RawValue, other: &str| {
+        fault(field, &written(raw), &format!("cannot be combined with {other}"))
+    };
+    let (field, scope, raw) = match (spec.defaults, spec.overrides, spec.limits) {
+        (None, None, limits) => {
+            let json = BlockJson { strategy: None, limits, when: spec.when };
+            return Ok(RawBlock { field: "spec", scope: PolicyScope::Defaults, json });
+        }
+        (Some(_), Some(raw), _) => return Err(contradiction("spec.overrides", raw, "spec.defaults")),
+        (Some(raw), None, Some(_)) => return Err(contradiction("spec.defaults", raw, "spec.limits")),
+        (None, Some(raw), Some(_)) => return Err(contradiction("spec.overrides", raw, "spec.limits")),
+        (Some(raw), None, None) => ("spec.defaults", PolicyScope::Defaults, raw),
+        (None, Some(raw), None) => ("spec.overrides", PolicyScope::Overrides, raw),
+    };
+    Ok(RawBlock { field, scope, json: read(raw, field)? })
+}
+
+/// Reads the limits of one policy.
+struct LimitReader<'a> {
+    policy: &'a ObjectRef,
+    shadow: bool,
+    findings: &'a mut FindingList,
+    left_out: Vec<String>,
+}
+
+impl LimitReader<'_> {
+    fn block(&mut self, spec: &SpecJson<'_>) -> Result<PolicyBlock<Limit>, InvalidValue> {
+        let RawBlock { field, scope, json } = chosen(spec)?;
+        if let Some(when) = spec.when.filter(|_| field != "spec") {
+            let why = format!("only the conditions in {field}.when are for its limits");
+            self.findings.without_effect("spec.when", &written(when), why);
+        }
+        let strategy = match json.strategy.as_deref() {
+            None | Some("atomic") => MergeStrategy::Atomic,
+            Some("merge") => MergeStrategy::Merge,
+            Some(text) => return Err(fault(&format!("{field}.strategy"), text, "is neither atomic nor merge")),
+        };
+        let limits_field = format!("{field}.limits");
+        let limits = json.limits.ok_or_else(|| fault(&limits_field, "", "is required but missing"))?;
+        let limits: BTreeMap<String, &RawValue> = read(limits, &limits_field)?;
+        check_names(&limits, &limits_field)?;
+        let when_field = format!("{field}.when");
+        let when = predicates(json.when, &when_field).map_err(|invalid| {
+            self.findings.policy_not_enforced(&invalid);
+            self.left_out.push(reason(&invalid));
+        });
+        let entries = limits.into_iter().map(|(name, raw)| {
+            let name: Arc<str> = name.into();
+            let field = format!("{limits_field}[{name}]");
+            let limit = when.as_ref().ok().and_then(|when| self.limit(raw, &field, when));
+            let limit = limit.unwrap_or_default();
+            let LimitParts { when, counters, rates } = limit;
+            let (policy, shadow) = (self.policy.clone(), self.shadow);
+            (Arc::clone(&name), Arc::new(Limit { policy, name, when, counters, rates, shadow }))
+        });
+        Ok(PolicyBlock { scope, strategy, entries: entries.collect() })
+    }
+
+    /// Reads a limit, whole or not at all: without a predicate it would count other requests, and without a counter it
+    /// would count those of all clients together.
+    fn limit(&mut self, raw: &RawValue, field: &str, when: &[Predicate]) -> Option<LimitParts> {
+        let parts = limit_parts(raw, field, when, self.findings).map_err(|invalid| {
+            self.findings.limit_not_enforced(&invalid);
+            self.left_out.push(reason(&invalid));
+        });
+        let parts = parts.ok()?;
+        if parts.rates.is_empty() {
+            self.findings.without_effect(field, &written(raw), "it has no rates");
+        }
+        Some(parts)
+    }
+}
+
+/// The parts of a limit that are its own.
+#[derive(Default)]
+struct LimitParts {
+    when: Box<[Predicate]>,
+    counters: Box<[ValueExpression]>,
+    rates: Box<[Rate]>,
+}
+
+/// There is at least one limit, and the names can take part in merges and be labels of metrics.
+fn check_names(limits: &BTreeMap<String, &RawValue>, field: &str) -> Result<(), InvalidValue> {
+    if limits.is_empty() {
+        return Err(fault(field, "{}", "has no limit"));
+    }
+    if limits.len() > LIMITS_MAX {
+        let value = format!("{} limits", limits.len());
+        return Err(fault(field, &value, &format!("exceed the limit of {LIMITS_MAX}")));
+    }
+    let fits = |name: &&String| (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.contains(is_terminal_control);
+    match limits.keys().find(|name| !fits(name)) {
+        None => Ok(()),
+        Some(name) => {
+            let why = format!("is not a name of 1 to {NAME_BYTES_MAX} bytes without control characters");
+            Err(fault(field, name, &why))
+        }
+    }
+}
+
+fn limit_parts(
+    raw: &RawValue,
+    field: &str,
+    when: &[Predicate],
+    findings: &mut FindingList,
+) -> Result<LimitParts, InvalidValue> {
+    let json: LimitJson<'_> = read(raw, field)?;
+    let own = predicates(json.when, &format!("{field}.when"))?;
+    let counters = counters(json.counters, &format!("{field}.counters"))?;
+    let rates = rates(json.rates, &format!("{field}.rates"), findings)?;
+    Ok(LimitParts { when: when.iter().cloned().chain(own).collect(), counters, rates })
+}
+
+fn predicates(raw: Option<&RawValue>, field: &str) -> Result<Vec<Predicate>, InvalidValue> {
+    let list: Vec<PredicateJson> = read_or_default(raw, field)?;
+    let list = within(Some(list), PREDICATES_MAX, field)?.into_iter().enumerate();
+    list.map(|(number, json)| {
+        let compiled = Predicate::new(&json.predicate);
+        compiled.map_err(|why| unusable(&format!("{field}[{number}].predicate"), &json.predicate, &why))
+    })
+    .collect()
+}
+
+fn counters(raw: Option<&RawValue>, field: &str) -> Result<Box<[ValueExpression]>, InvalidValue> {
+    let list: Vec<CounterJson> = read_or_default(raw, field)?;
+    let list = within(Some(list), COUNTERS_MAX, field)?.into_iter().enumerate();
+    list.map(|(number, json)| {
+        let compiled = ValueExpression::new(&json.expression);
+        compiled.map_err(|why| unusable(&format!("{field}[{number}].expression"), &json.expression, &why))
+    })
+    .collect()
+}
+
+fn unusable(field: &str, expression: &str, why: &str) -> InvalidValue {
+    fault(field, expression, &format!("is not a usable expression ({why})"))
+}
+
+/// Reads rates, no two with the same window: of such two, the lower one refuses every request that the other refuses.
+fn rates(raw: Option<&RawValue>, field: &str, findings: &mut FindingList) -> Result<Box<[Rate]>, InvalidValue> {
+    let list: Vec<RateJson> = read_or_default(raw, field)?;
+    let mut rates: Vec<Rate> = Vec::new();
+    let mut fields: Vec<String> = Vec::new();
+    for (number, json) in within(Some(list), RATES_MAX, field)?.into_iter().enumerate() {
+        let mut field = format!("{field}[{number}]");
+        let mut rate = rate(&json, &field)?;
+        let same = rates.iter_mut().zip(&mut fields).find(|(known, _)| known.window == rate.window);
+        let Some((known, known_field)) = same else {
+            rates.push(rate);
+            fields.push(field);
+            continue;
+        };
+        if rate.max < known.max {
+            std::mem::swap(known, &mut rate);
+            std::mem::swap(known_field, &mut field);
+        }
+        let why = format!("{known_field} has the same window, and no more requests");
+        findings.without_effect(&field, &rate.max.to_string(), why);
+    }
+    Ok(rates.into())
+}
+
+/// A negative number of requests counts as 0, as in Kuadrant, and one above the maximum as the maximum.
+fn rate(json: &RateJson, field: &str) -> Result<Rate, InvalidValue> {
+    let field = format!("{field}.window");
+    let window = duration(&json.window).map_err(|why| fault(&field, &json.window, why))?;
+    if window == Duration::ZERO {
+        return Err(fault(&field, &json.window, "is zero"));
+    }
+    Ok(Rate { max: u32::try_from(json.limit.max(0)).unwrap_or(u32::MAX), window })
 }
