@@ -76,7 +76,8 @@ pub(crate) struct DevArgs {
     /// The address of the embedded API server; port 0 picks a free port.
     #[arg(long, value_name = "ADDR", env = "TIDEGATE_API", default_value = "127.0.0.1:0")]
     pub(crate) api: String,
-    /// Starts the embedded API server without the CustomResourceDefinitions of the Gateway API.
+    /// Starts the embedded API server without the CustomResourceDefinitions of the Gateway API and
+    /// of Kuadrant's policies.
     #[arg(long, env = "TIDEGATE_WITHOUT_GATEWAY_API", value_parser = BoolishValueParser::new())]
     pub(crate) without_gateway_api: bool,
     /// A folder in which the embedded API server keeps its objects across restarts. Only its user can read it; Secrets

@@ -128,7 +128,7 @@ pub(crate) struct Dev {
     pub(crate) folder: PathBuf,
     /// The address of the API server.
     pub(crate) api: std::net::SocketAddr,
-    /// `true` if the definitions of the Gateway API are created.
+    /// `true` if the definitions of the Gateway API and of Kuadrant's policies are created.
     pub(crate) gateway_api: bool,
     /// The folder of the API server's objects, if they are kept.
     pub(crate) data_dir: Option<PathBuf>,

@@ -1,6 +1,6 @@
-//! CustomResourceDefinitions of other projects, unchanged.
+//! CustomResourceDefinitions of kinds that the edge reads, one YAML document each (`lite/crds/`).
 
-/// Gateway API v1.7.0, standard channel: one YAML document each (`lite/crds/`).
+/// Gateway API v1.7.0, standard channel, as published.
 pub const GATEWAY_API: &[&str] = &[
     include_str!("../crds/gateway-api-v1.7.0/gateway.networking.k8s.io_backendtlspolicies.yaml"),
     include_str!("../crds/gateway-api-v1.7.0/gateway.networking.k8s.io_gatewayclasses.yaml"),
@@ -13,3 +13,6 @@ pub const GATEWAY_API: &[&str] = &[
     include_str!("../crds/gateway-api-v1.7.0/gateway.networking.k8s.io_tlsroutes.yaml"),
     include_str!("../crds/gateway-api-v1.7.0/gateway.networking.k8s.io_udproutes.yaml"),
 ];
+
+/// Policies of Kuadrant that the edge reads, in definitions of our own.
+pub const KUADRANT: &[&str] = &[include_str!("../crds/kuadrant-v1/kuadrant.io_ratelimitpolicies.yaml")];

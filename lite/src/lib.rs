@@ -33,7 +33,7 @@ mod logs;
 mod watch_cache;
 mod server;
 
-pub use crds::GATEWAY_API;
+pub use crds::{GATEWAY_API, KUADRANT};
 pub use disk::DataDirError;
 pub use kind::{ExpectedKind, WatchCacheKind};
 pub use lite::Lite;

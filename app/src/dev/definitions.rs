@@ -1,20 +1,25 @@
-//! The CustomResourceDefinitions of the Gateway API. In a cluster somebody installs them; `dev` installs them at start.
+//! The CustomResourceDefinitions of the Gateway API and of Kuadrant's policies for it. In a cluster somebody installs
+//! them; `dev` installs them at start.
 
 use super::apply::Applier;
-use super::documents::{self, Identity};
+use super::documents::{self, Document, Identity, Unreadable};
 
-/// The group whose kinds are defined.
-const GROUP: &str = "gateway.networking.k8s.io";
+/// The groups whose kinds are defined.
+const GROUPS: [&str; 2] = ["gateway.networking.k8s.io", "kuadrant.io"];
 
 /// Returns `true` if an object is of a kind that these definitions add.
 pub(super) fn are_for(identity: &Identity) -> bool {
-    identity.api_version.strip_prefix(GROUP).is_some_and(|version| version.starts_with('/'))
+    identity.api_version.split_once('/').is_some_and(|(group, _)| GROUPS.contains(&group))
+}
+
+fn read() -> Vec<Result<Document, Unreadable>> {
+    let texts = [tidegate_lite::GATEWAY_API, tidegate_lite::KUADRANT].concat();
+    texts.into_iter().flat_map(documents::read).collect()
 }
 
 /// Creates the definitions. An existing one, from a file or by hand, stays as it is.
 pub(super) async fn make(applier: &mut Applier) {
     // They are a megabyte of text, so another thread parses it.
-    let read = || tidegate_lite::GATEWAY_API.iter().flat_map(|text| documents::read(text)).collect::<Vec<_>>();
     let Ok(documents) = tokio::task::spawn_blocking(read).await else { return };
     for document in documents.into_iter().flatten() {
         if let Err(why) = applier.make(&document.identity, &document.object).await {
@@ -29,8 +34,8 @@ mod tests {
 
     #[test]
     fn every_definition_can_be_read() {
-        let read: Vec<_> = tidegate_lite::GATEWAY_API.iter().flat_map(|text| documents::read(text)).collect();
+        let read = read();
         let kinds: Vec<_> = read.iter().filter_map(|one| one.as_ref().ok()).map(|one| &*one.identity.kind).collect();
-        assert_eq!(kinds, ["CustomResourceDefinition"; 10]);
+        assert_eq!(kinds, ["CustomResourceDefinition"; 11]);
     }
 }

@@ -115,7 +115,7 @@ impl Load {
         }
         self.applied.files.clone_from(&reading.files);
         let mut complaints = reading.complaints.clone();
-        // Only objects of the Gateway API wait for their definitions; all others are applied first.
+        // Only objects of the defined kinds wait for their definitions; all others are applied first.
         let waits = |change: &Change| {
             !self.defined && matches!(change, Change::Put { identity, .. } if definitions::are_for(identity))
         };

@@ -5,5 +5,6 @@ mod applied;
 mod calls;
 mod definitions;
 mod noise;
+mod policies;
 mod recorded;
 mod server;
