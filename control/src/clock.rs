@@ -9,7 +9,7 @@ pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// The wall-clock time, for log lines and for the end of credentials.
+/// The wall-clock time, for log lines, the end of credentials and expressions of policies.
 pub(crate) fn wall() -> SystemTime {
     let wall = SystemTime::now();
     // A unit test that moves the time of the runtime moves this one too.

@@ -24,12 +24,13 @@ pub use request::ExplainRequest;
 use serde::Serialize;
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{
-    Attributes, Bind, BindProtocol, Compression, Decision, Destination, Effective, Endpoint, ExternalAuth, Filter,
-    Found, Guard, Head as _, HostRoutes, Listener, ListenerOrigin, PolicyProgress, RetryPolicy, Route,
-    SessionPersistence, Snapshot, Subject, Target, TlsListener, WeightedTarget, run_policies,
+    Attributes, Bind, BindProtocol, Compression, ConnectionAttributes, Decision, Destination, Effective, Endpoint,
+    ExternalAuth, Filter, Found, Guard, Head as _, HostRoutes, Listener, ListenerOrigin, PolicyProgress, RetryPolicy,
+    Route, SessionPersistence, Snapshot, Subject, Target, TlsListener, WeightedTarget, run_policies,
 };
 
 use crate::attachment::ListenerRef;
+use crate::clock::wall;
 use crate::not_serving::{ByCommand, NotServing, Wait};
 
 /// The routing of a request for a URL, with the reasons.
@@ -354,16 +355,26 @@ fn answer(
 ) -> Option<u16> {
     let Some(route) = route else { return Some(404) };
     let has_endpoint = |target: &Target| snapshot.backend_of(target).is_some_and(|it| !it.endpoints.is_empty());
+    let secure = question.protocol == BindProtocol::Https;
     let status = |share: Option<&WeightedTarget>| {
         let attributes = Attributes {
             head: question,
+            host: &question.host,
+            path: &question.path,
+            request_id: None,
+            protocol: None,
             address: None,
-            secure: question.protocol == BindProtocol::Https,
+            secure,
+            connection: ConnectionAttributes {
+                server_name: secure.then_some(&question.server_name),
+                ..ConnectionAttributes::default()
+            },
             listener: &listener.name,
             body_bytes: question.body_bytes(),
             route,
             share,
             effective: &snapshot.effective(route),
+            now: wall,
         };
         let mut progress = PolicyProgress::default();
         loop {

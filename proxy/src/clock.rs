@@ -9,7 +9,7 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// The wall-clock time, for log lines.
+/// The wall-clock time, for log lines and expressions of policies.
 pub(crate) fn wall() -> SystemTime {
     SystemTime::now()
 }

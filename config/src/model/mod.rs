@@ -66,8 +66,8 @@ pub use log_format::{LogFormat, LogPiece, LogVariable};
 pub use networks::Networks;
 pub use path::{Normalized, PathMatch, RegexCase, normalize};
 pub use policy::{
-    Answer, AnyOr, Attributes, AuthProtocol, Cors, Decision, ExternalAuth, Guard, Limit, PolicyProgress, Predicate,
-    Question, Rate, Refusal, ValueExpression, run_policies,
+    Answer, AnyOr, Attributes, AuthProtocol, ConnectionAttributes, Cors, Decision, EvaluationError, ExternalAuth,
+    Guard, Limit, PolicyProgress, Predicate, Question, Rate, Refusal, ValueExpression, run_policies,
 };
 
 pub use retry::RetryPolicy;

@@ -21,7 +21,7 @@ use crate::request::local_reply::LocalReply;
 use crate::request::phase::{RequestFacts, Routed, Unrouted};
 use crate::request::policy::cors;
 use crate::request::policy::external_auth::{self, AuthCheck, CallCharge, CheckResult};
-use crate::request::policy::{Admitted, Inbound, PolicyRequest, PolicyResult, admit};
+use crate::request::policy::{Admitted, Inbound, PolicyRequest, PolicyResult, admit, connection_attributes};
 use crate::request::request_id::RequestId;
 use crate::request::validate::{Protocol, ValidRequest};
 use crate::shared::Shared;
@@ -205,7 +205,10 @@ impl Undecided {
         let Self { exchange, request, matched: Matched { listener, route }, effective, progress, .. } = self;
         let exchange = &*exchange;
         let share = exchange.share.and_then(|place| route.action.shares().get(place));
-        let inbound = Inbound { client: &request.client, listener, named_port: exchange.facts.named_port };
+        let (client, facts) = (&request.client, &exchange.facts);
+        let (connection, named_port) = (connection_attributes(facts, client), facts.named_port);
+        let (request_id, protocol) = (exchange.request_id.as_str(), request.protocol.attribute());
+        let inbound = Inbound { client, listener, named_port, connection, request_id, protocol };
         let policed = PolicyRequest { route, share, effective, inbound, valid, head };
         match admit(&policed, progress, |target| exchange.usable(target))? {
             PolicyResult::Admitted(admitted, target, backend) => {

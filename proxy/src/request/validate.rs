@@ -31,6 +31,15 @@ impl Protocol {
             Self::Http2 => "HTTP/2.0",
         }
     }
+
+    /// The name in expressions of policies, which is Envoy's.
+    pub(crate) const fn attribute(self) -> &'static str {
+        match self {
+            Self::Http10 => "HTTP/1.0",
+            Self::Http11 => "HTTP/1.1",
+            Self::Http2 => "HTTP/2",
+        }
+    }
 }
 
 /// The overhead of a line besides its parts: a colon or a space between them, a space, and the end of the line.

@@ -1,6 +1,7 @@
 //! The view of a request that policies decide by.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::time::SystemTime;
 
 use super::super::backend::WeightedTarget;
 use super::super::listener::ListenerName;
@@ -12,10 +13,20 @@ use super::super::settings::Effective;
 pub struct Attributes<'a, H: ?Sized> {
     /// The head.
     pub head: &'a H,
+    /// The host by which the request was routed: in lower case, without a port.
+    pub host: &'a str,
+    /// The path by which it was routed: decoded and without dot segments.
+    pub path: &'a str,
+    /// Its id; `None` before it arrives.
+    pub request_id: Option<&'a str>,
+    /// Its HTTP version, such as `HTTP/1.1` and `HTTP/2`; `None` if it is not known.
+    pub protocol: Option<&'static str>,
     /// The client's address; `None` for one that every route allows.
     pub address: Option<IpAddr>,
     /// Whether the request came over TLS, here or to a trusted proxy.
     pub secure: bool,
+    /// The connection that it came over.
+    pub connection: ConnectionAttributes<'a>,
     /// The listener that the request came to.
     pub listener: &'a ListenerName,
     /// The length of its body in bytes, if it announces one.
@@ -26,4 +37,19 @@ pub struct Attributes<'a, H: ?Sized> {
     pub share: Option<&'a WeightedTarget>,
     /// The settings that apply.
     pub effective: &'a Effective,
+    /// The clock, which is only read by policies that depend on the time.
+    pub now: fn() -> SystemTime,
+}
+
+/// The facts about a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConnectionAttributes<'a> {
+    /// The client's port; `None` if the client's address was forwarded by a trusted proxy.
+    pub client_port: Option<u16>,
+    /// The address that it came in over.
+    pub local: Option<SocketAddr>,
+    /// The server name of the TLS handshake, in lower case.
+    pub server_name: Option<&'a str>,
+    /// The TLS version, such as `TLSv1.3`.
+    pub tls_version: Option<&'static str>,
 }

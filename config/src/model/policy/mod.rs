@@ -15,8 +15,8 @@ mod limit;
 
 use std::sync::Arc;
 
-pub use attributes::Attributes;
-pub use cel::{Predicate, ValueExpression};
+pub use attributes::{Attributes, ConnectionAttributes};
+pub use cel::{EvaluationError, Predicate, ValueExpression};
 pub use cors::{AnyOr, Cors};
 pub use external_auth::{AuthProtocol, ExternalAuth};
 pub use guard::Guard;
@@ -170,6 +170,8 @@ pub fn run_policies<'r, B, H: Head + ?Sized>(
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::super::backend::{AppProtocol, BackendKey, WeightedTarget};
     use super::super::filter::Filter;
     use super::super::listener::ListenerName;
@@ -213,13 +215,19 @@ mod tests {
     fn check(route: &Route, head: &SampleHead, questions: &[&Arc<ExternalAuth>], want: Decision<'_, ()>) {
         let attributes = Attributes {
             head,
+            host: "a.test",
+            path: "/",
+            request_id: None,
+            protocol: None,
             address: Some([192, 0, 2, 9].into()),
             secure: false,
+            connection: ConnectionAttributes::default(),
             listener: &ListenerName("http".into()),
             body_bytes: None,
             route,
             share: route.action.shares().first(),
             effective: &Effective::DEFAULT,
+            now: || SystemTime::UNIX_EPOCH,
         };
         let (mut progress, mut asked) = (PolicyProgress::default(), Vec::new());
         let decision = loop {

@@ -8,10 +8,12 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use tidegate_config::model::{
-    Answer, Attributes, Backend, Decision, Effective, ExternalAuth, Head, ListenerName, PolicyProgress, Question,
-    Redirect, Refusal, Route, Target, WeightedTarget, run_policies,
+    Answer, Attributes, Backend, ConnectionAttributes, Decision, Effective, ExternalAuth, Head, ListenerName,
+    PolicyProgress, Question, Redirect, Refusal, Route, Target, WeightedTarget, run_policies,
 };
 
+use crate::clock::wall;
+use crate::connection::ConnectionFacts;
 use crate::reason::Reason;
 use crate::request::client::Client;
 use crate::request::client_url::own_port;
@@ -55,6 +57,12 @@ pub(crate) struct Inbound<'a> {
     pub(crate) listener: &'a ListenerName,
     /// The port that the PROXY header or the listener names; see [`own_port`].
     pub(crate) named_port: Option<u16>,
+    /// The connection.
+    pub(crate) connection: ConnectionAttributes<'a>,
+    /// The id of the request.
+    pub(crate) request_id: &'a str,
+    /// Its HTTP version; see [`Protocol::attribute`](crate::request::validate::Protocol::attribute).
+    pub(crate) protocol: &'static str,
 }
 
 /// A request on its way through the policies of its route.
@@ -74,6 +82,17 @@ pub(crate) struct PolicyRequest<'a, H: ?Sized> {
     pub(crate) head: &'a H,
 }
 
+/// The view of policies on a connection, for a request of this client.
+pub(crate) fn connection_attributes<'a>(facts: &'a ConnectionFacts, client: &Client) -> ConnectionAttributes<'a> {
+    let tls = facts.tls.as_ref();
+    ConnectionAttributes {
+        client_port: (client.address == client.peer).then(|| facts.peer.port()),
+        local: Some(facts.local),
+        server_name: tls.and_then(|tls| tls.server_name.as_deref()),
+        tls_version: tls.map(|tls| tls.version),
+    }
+}
+
 /// Runs the policies of a request from where it has come to. `backend` returns the backend of a target that has an
 /// endpoint.
 ///
@@ -84,16 +103,23 @@ pub(crate) fn admit<'a, H: Head + ?Sized>(
     progress: &mut PolicyProgress,
     backend: impl Fn(&'a Target) -> Option<&'a Arc<Backend>>,
 ) -> Result<PolicyResult, LocalReply> {
-    let PolicyRequest { route, share, effective, inbound: Inbound { client, listener, .. }, valid, head } = *request;
+    let PolicyRequest { route, share, effective, inbound, valid, head } = *request;
+    let Inbound { client, listener, connection, request_id, protocol, .. } = inbound;
     let attributes = Attributes {
         head,
+        host: &valid.host,
+        path: &valid.path.path,
+        request_id: Some(request_id),
+        protocol: Some(protocol),
         address: Some(client.address),
         secure: client.secure,
+        connection,
         listener,
         body_bytes: valid.content_length,
         route,
         share,
         effective,
+        now: wall,
     };
     match run_policies(progress, &attributes, backend) {
         Decision::Forward(target, backend) => {
@@ -204,6 +230,11 @@ mod tests {
         Client { address, peer: address, trusted: false, secure, websocket: false, names_scheme: false }
     }
 
+    fn inbound<'a>(client: &'a Client, listener: &'a ListenerName, named_port: Option<u16>) -> Inbound<'a> {
+        let connection = ConnectionAttributes::default();
+        Inbound { client, listener, named_port, connection, request_id: "id", protocol: "HTTP/1.1" }
+    }
+
     #[track_caller]
     fn check(route: Route, client: &Client, head: &Sample, want: Result<(), (u16, &str)>) {
         let settings = Settings::clone(&route.settings);
@@ -217,7 +248,7 @@ mod tests {
         };
         let effective = Effective::resolve([&settings].into_iter());
         let listener = ListenerName("http".into());
-        let inbound = Inbound { client, listener: &listener, named_port: Some(8080) };
+        let inbound = inbound(client, &listener, Some(8080));
         let (route, share) = (Arc::new(route.clone()), route.action.shares().first());
         let request = PolicyRequest { route: &route, share, effective: &effective, inbound, valid: &valid, head };
         let got = admit(&request, &mut PolicyProgress::default(), backend);
@@ -225,6 +256,18 @@ mod tests {
             (reply.status, reply.location().map(|to| to.to_str().unwrap().to_owned()).unwrap_or_default())
         });
         assert_eq!(got, want.map_err(|(status, location)| (status, location.to_owned())));
+    }
+
+    #[test]
+    fn only_a_client_that_connects_itself_has_a_port() {
+        let facts = ConnectionFacts::sample(([192, 0, 2, 1], 5000).into());
+        let check = |address: &str, want: Option<u16>| {
+            let client = Client { peer: facts.peer.ip(), ..client(address, false) };
+            let got = connection_attributes(&facts, &client);
+            assert_eq!((got.client_port, got.local, got.tls_version), (want, Some(facts.local), None));
+        };
+        check("192.0.2.1", Some(5000));
+        check("198.51.100.7", None);
     }
 
     #[test]
@@ -314,7 +357,7 @@ mod tests {
         let path = Normalized { path: "/x".into(), had_dot_segments: false };
         let valid = ValidRequest { host: "a.test".into(), path, content_length: None, has_passed: false };
         let (client, listener) = (client("192.0.2.9", secure), ListenerName("http".into()));
-        let inbound = Inbound { client: &client, listener: &listener, named_port };
+        let inbound = inbound(&client, &listener, named_port);
         let effective = Effective::resolve([&*route.settings].into_iter());
         let route = Arc::new(route);
         let request =

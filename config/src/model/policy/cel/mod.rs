@@ -1,21 +1,60 @@
 //! Expressions of policies, in the Common Expression Language.
+//!
+//! They are programs of tenants in the path of every request. The `cel` crate parses and evaluates them; it checks no
+//! names and bounds no costs. So `names` refuses references to what does not exist, `bounds` refuses what could take
+//! long, `library` has functions without traps, and `native` evaluates plain comparisons without the interpreter.
+//! [docs/expressions.md](../../../../../docs/expressions.md) is about all of them.
 
+mod attribute;
+mod bounds;
+mod library;
+mod names;
+mod native;
+mod program;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use attribute::Attribute;
+use cel::common::ast::IdedExpr;
+use cel::parser::PrattParser;
+use names::Names;
+use native::{Condition, Failure};
+use program::Program;
 use serde::{Serialize, Serializer};
 
+use super::super::condition::Head;
+use super::Attributes;
+use crate::caught::caught;
+
 /// A condition of a policy: an expression that is true or false for a request.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Predicate {
-    source: Arc<str>,
-}
+#[derive(Clone, Debug)]
+pub struct Predicate(Arc<Compiled<Condition>>);
 
 /// An expression of a policy with a value for each request.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ValueExpression {
-    source: Arc<str>,
+#[derive(Clone, Debug)]
+pub struct ValueExpression(Arc<Compiled<Attribute>>);
+
+/// An expression; `N` is its form without the interpreter.
+#[derive(Debug)]
+struct Compiled<N> {
+    source: Box<str>,
+    reads_identity: bool,
+    form: Form<N>,
 }
+
+#[derive(Debug)]
+enum Form<N> {
+    Native(N),
+    Interpreted(Program),
+}
+
+/// Why an expression has no result for a request. The text does not quote the request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EvaluationError(Cow<'static, str>);
 
 impl Predicate {
     /// Compiles an expression.
@@ -23,19 +62,31 @@ impl Predicate {
     /// # Errors
     /// Returns the reason why it cannot be used, for its author.
     pub fn new(source: &str) -> Result<Self, String> {
-        Ok(Self { source: source.into() })
+        let compiled = Compiled::new(source, Condition::of)?;
+        Ok(Self(Arc::new(compiled)))
     }
 
     /// The text of the expression.
     #[must_use]
     pub fn source(&self) -> &str {
-        &self.source
+        &self.0.source
     }
 
     /// Returns `true` if it refers to the identity of the client (`auth`).
     #[must_use]
     pub fn reads_identity(&self) -> bool {
-        self.source.contains("auth.")
+        self.0.reads_identity
+    }
+
+    /// Evaluates it for a request.
+    ///
+    /// # Errors
+    /// If it has no result, as when it depends on a header that the request does not have.
+    pub fn holds<H: Head + ?Sized>(&self, attributes: &Attributes<'_, H>) -> Result<bool, EvaluationError> {
+        match &self.0.form {
+            Form::Native(condition) => condition.holds(attributes).map_err(EvaluationError::from),
+            Form::Interpreted(program) => program.evaluate(attributes, program::truth),
+        }
     }
 }
 
@@ -45,42 +96,124 @@ impl ValueExpression {
     /// # Errors
     /// Returns the reason why it cannot be used, for its author.
     pub fn new(source: &str) -> Result<Self, String> {
-        Ok(Self { source: source.into() })
+        let compiled = Compiled::new(source, native::text_of)?;
+        Ok(Self(Arc::new(compiled)))
     }
 
     /// The text of the expression.
     #[must_use]
     pub fn source(&self) -> &str {
-        &self.source
+        &self.0.source
     }
 
     /// Returns `true` if it refers to the identity of the client (`auth`).
     #[must_use]
     pub fn reads_identity(&self) -> bool {
-        self.source.contains("auth.")
+        self.0.reads_identity
+    }
+
+    /// Its value for a request: a text as it is, numbers and truth values in their usual text.
+    ///
+    /// # Errors
+    /// If it has none, as when it depends on a header that the request does not have, or if it is null, a list, a map,
+    /// bytes, a time or a duration.
+    pub fn value<'a, H: Head + ?Sized>(&self, attributes: &Attributes<'a, H>) -> Result<Cow<'a, str>, EvaluationError> {
+        match &self.0.form {
+            Form::Native(attribute) => attribute.text(attributes).ok_or_else(|| EvaluationError::absent(attribute)),
+            Form::Interpreted(program) => program.evaluate(attributes, program::text).map(Cow::Owned),
+        }
     }
 }
 
-impl Serialize for Predicate {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.source)
+impl<N> Compiled<N> {
+    fn new(source: &str, native: impl FnOnce(&IdedExpr, &Names) -> Option<N>) -> Result<Self, String> {
+        let (expression, names) = compile(source)?;
+        let reads_identity = names.reads_identity;
+        let native = native(&expression, &names);
+        let form = native.map_or_else(|| Form::Interpreted(Program::new(expression, names)), Form::Native);
+        Ok(Self { source: source.into(), reads_identity, form })
     }
 }
 
-impl Serialize for ValueExpression {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.source)
+/// Parses an expression, and checks that it can be evaluated.
+fn compile(source: &str) -> Result<(IdedExpr, Names), String> {
+    if source.len() > bounds::SOURCE_BYTES_MAX {
+        return Err(format!("it is longer than {} bytes", bounds::SOURCE_BYTES_MAX));
+    }
+    // A fault of the library is an expression that cannot be used.
+    let mut expression = caught(|| parse(source)).unwrap_or_else(|_| Err("it cannot be parsed".to_owned()))?;
+    bounds::check_shape(&expression)?;
+    let names = Names::of(&mut expression)?;
+    bounds::check_cost(&expression, &names)?;
+    Ok((expression, names))
+}
+
+fn parse(source: &str) -> Result<IdedExpr, String> {
+    // An operator within another one is two levels of the parser.
+    let depth = u16::try_from(bounds::DEPTH_MAX).unwrap_or(u16::MAX);
+    let parser = PrattParser::new().enable_optional_syntax(true).max_recursion_depth(depth);
+    parser.parse(source).map_err(|errors| match errors.errors.first() {
+        Some(error) if error.pos.0 > 0 => format!("line {}, column {}: {}", error.pos.0, error.pos.1, error.msg),
+        Some(error) => error.msg.clone(),
+        None => "it cannot be parsed".to_owned(),
+    })
+}
+
+impl EvaluationError {
+    fn absent(attribute: &Attribute) -> Self {
+        Self(format!("the request has no {attribute}").into())
+    }
+
+    fn too_long(attribute: &Attribute) -> Self {
+        Self(format!("{attribute} is too long").into())
+    }
+
+    fn failed(why: impl Into<Cow<'static, str>>) -> Self {
+        Self(why.into())
     }
 }
 
-impl fmt::Display for Predicate {
+impl From<Failure> for EvaluationError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Absent(attribute) => Self::absent(&attribute),
+            Failure::TooLong(attribute) => Self::too_long(&attribute),
+        }
+    }
+}
+
+impl fmt::Display for EvaluationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.source)
+        f.write_str(&self.0)
     }
 }
 
-impl fmt::Display for ValueExpression {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.source)
-    }
+impl std::error::Error for EvaluationError {}
+
+macro_rules! by_source {
+    ($name:ident) => {
+        /// Expressions with the same text are equal.
+        impl PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                self.source() == other.source()
+            }
+        }
+
+        impl Eq for $name {}
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.source())
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.source())
+            }
+        }
+    };
 }
+
+by_source!(Predicate);
+by_source!(ValueExpression);
