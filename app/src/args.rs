@@ -338,6 +338,15 @@ pub(crate) struct LimitArgs {
     /// annotation `tidegate.io/requests-max`; 0 for no limit.
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_SERVICE_REQUESTS_MAX", default_value = "1024")]
     pub(crate) service_requests_max: String,
+    /// The maximum number of counters of one rate limit and window: one for each tuple of values that it counts by.
+    /// Beyond that, counters that are not exhausted are removed for new ones, and if all are exhausted, new values are
+    /// counted together.
+    #[arg(long, value_name = "COUNT", env = "TIDEGATE_LIMIT_COUNTERS_MAX", default_value = "65536")]
+    pub(crate) limit_counters_max: String,
+    /// The maximum number of counters of all rate limits together, each of about 100 bytes. Half of them are kept for
+    /// limits that have less than an equal share.
+    #[arg(long, value_name = "COUNT", env = "TIDEGATE_COUNTERS_MAX", default_value = "524288")]
+    pub(crate) counters_max: String,
 }
 
 #[derive(clap::Args, Debug, Default)]

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use tidegate_control::options::{GatewayServices, Options, Publish, Secrets};
 use tidegate_control::{CacheOptions, CachedKind, Limits, served_kinds};
-use tidegate_proxy::{BudgetLimits, RateLimits};
+use tidegate_proxy::{BudgetLimits, CounterLimits, RateLimits};
 
 pub(crate) use address::{DebugAddress, ListenAddress, Sockets, debug_address};
 pub(crate) use clients::IdleTimeouts;
@@ -80,6 +80,8 @@ pub(crate) struct Edge {
     pub(crate) process: Process,
     /// The limits of the traffic budget; the resources of the machine are added later.
     pub(crate) budget: BudgetLimits,
+    /// The room for counters of rate limits.
+    pub(crate) counters: CounterLimits,
     /// The Lease of the writers to the cluster; `None` if nothing is to be written.
     pub(crate) lease: Option<LeaseName>,
     /// The options of the control loop; its binds are set when the sockets are.
@@ -221,6 +223,7 @@ impl Edge {
             drain: Drain::read(&args.drain, mode)?,
             process: Process::read(&args.process, mode)?,
             budget: budget::read(&args.limits)?,
+            counters: budget::counters(&args.limits)?,
             lease,
             control: Options {
                 publish,

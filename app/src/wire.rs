@@ -77,7 +77,7 @@ pub(crate) struct Wired {
 impl Wired {
     /// Starts everything on the current runtime; traffic is accepted as soon as the first snapshot is published.
     pub(crate) fn start(edge: Edge, clients: Clients, namespaces: Vec<Arc<str>>) -> anyhow::Result<Self> {
-        let Edge { sockets, rates, idle, external_auth, drain, process, budget, lease, .. } = edge;
+        let Edge { sockets, rates, idle, external_auth, drain, process, budget, counters, lease, .. } = edge;
         let (mut control, limits, cache, mut serve, cached) =
             (edge.control, edge.limits, edge.cache, edge.serve, edge.cached);
         let registry = registry().context("metrics")?;
@@ -135,7 +135,7 @@ impl Wired {
         options.client.rates = rates;
         options.upstream.external_auth = external_auth;
         (options.client.keep_alive_idle, options.client.proxy_idle) = (idle.client, idle.proxy);
-        (options.budget, options.upstream.pool_size) = (budget, pool_size);
+        (options.budget, options.upstream.pool_size, options.counters) = (budget, pool_size, counters);
         let proxy = Proxy::start(published.clone(), view.generation(), options, &registry)?;
         in_use.ask(proxy.recently_used());
         beside::keep_beside(&proxy, failed, &mut tasks, &stop);

@@ -23,6 +23,8 @@ pub struct Options {
     pub upstream: UpstreamLimits,
     /// TLS with clients.
     pub tls: TlsLimits,
+    /// The counters of rate limits.
+    pub counters: CounterLimits,
     /// The drain of connections and flows whose bind or endpoint is removed.
     pub drain: DrainLimits,
     /// The allowed upgrade tokens (RFC 9110 section 7.8), in lower case.
@@ -173,6 +175,15 @@ pub struct TlsLimits {
     pub sessions_max: usize,
 }
 
+/// The counters of rate limits in memory, of some 100 bytes each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CounterLimits {
+    /// The maximum number of counters of one limit and window: one for each tuple of values.
+    pub limit_counters_max: usize,
+    /// The maximum number of counters of all limits. Half of them are for the limits that have less than their share.
+    pub counters_max: usize,
+}
+
 /// The drain of connections and flows whose bind or endpoint is removed.
 #[derive(Clone, Debug)]
 pub struct DrainLimits {
@@ -222,6 +233,7 @@ impl Default for Options {
             http2: Http2Limits::default(),
             upstream: UpstreamLimits::default(),
             tls: TlsLimits::default(),
+            counters: CounterLimits::default(),
             drain: DrainLimits::default(),
             upgrade_tokens: vec!["websocket".to_owned()],
             keep_request_id: true,
@@ -286,6 +298,12 @@ impl Default for UpstreamLimits {
 impl Default for TlsLimits {
     fn default() -> Self {
         Self { handshake_deadline: Duration::from_secs(10), sessions_max: 4096 }
+    }
+}
+
+impl Default for CounterLimits {
+    fn default() -> Self {
+        Self { limit_counters_max: 65_536, counters_max: 524_288 }
     }
 }
 

@@ -12,9 +12,11 @@ use crate::clock;
 use crate::connection::clients::{ClientCharge, ClientPermit, Clients};
 use crate::connection::idle::{self, List};
 use crate::flow_budget::FlowBudget;
+use crate::limit::Counters;
 use crate::observe::access_log::AccessLog;
 use crate::observe::connection_metrics::RefusalReason;
 use crate::observe::external_auth_metrics::ExternalAuthMetrics;
+use crate::observe::limit_metrics::LimitMetrics;
 use crate::observe::metrics::{Metrics, show_budget};
 use crate::observe::mirror_metrics::MirrorMetrics;
 use crate::options::{Options, RateLimits};
@@ -47,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) flow_budget: Arc<FlowBudget>,
     /// The states of endpoints.
     pub(crate) endpoints: Arc<EndpointStates>,
+    /// The counters of rate limits.
+    pub(crate) counters: Counters,
     /// Whether a sweep has anything to remove.
     sweep_trigger: Arc<SweepTrigger>,
     /// The access log.
@@ -78,6 +82,8 @@ impl Shared {
         let access_log = AccessLog::open(&options.access_log, dropped)?;
         let budget = Arc::new(Budget::new(&options.budget));
         show_budget(registry, &budget)?;
+        let limit_metrics = Arc::new(LimitMetrics::register(registry, Arc::clone(&sweep_trigger))?);
+        let counters = Counters::new(options.counters, clock::now(), limit_metrics, Arc::clone(&sweep_trigger));
         let flow_budget = Arc::new(FlowBudget::new(Arc::clone(&budget)));
         Ok(Arc::new(Self {
             options: options.clone(),
@@ -90,6 +96,7 @@ impl Shared {
             listening_udp: Arc::default(),
             flow_budget,
             endpoints,
+            counters,
             sweep_trigger,
             access_log,
         }))
@@ -155,11 +162,14 @@ impl Shared {
     pub(crate) fn sweep(&self, snapshot: &Snapshot) {
         self.metrics.sample_requests();
         self.clients.sweep();
+        self.counters.sweep_expired(clock::now());
         if !self.sweep_trigger.take_if_due(snapshot.generation()) {
             return;
         }
         self.endpoints.sweep(snapshot);
         self.metrics.sweep(snapshot);
+        // No snapshot names limits yet.
+        self.counters.sweep_unnamed(std::iter::empty());
     }
 }
 

@@ -263,18 +263,21 @@ fn given_flags_are_used() {
 fn names_of_sources_and_limits_of_clients_are_configurable() {
     let named = "--source=ingress --source=gateway --source=deis --controller-class=a.example/ingress \
         --gateway-controller=a.example/gateway --deis-router=edge/router --client-connections-max=7 \
-        --client-requests-max=8";
+        --client-requests-max=8 --limit-counters-max=9 --counters-max=10";
     let edge = run(&named.split_whitespace().collect::<Vec<_>>()).unwrap().edge;
     let sources = edge.control.sources;
     assert_eq!(&*sources.ingress.unwrap().controller, "a.example/ingress");
     assert_eq!(&*sources.gateway.unwrap().controller, "a.example/gateway");
     assert_eq!(sources.deis.unwrap().router.to_string(), "edge/router");
     assert_eq!((edge.budget.client_connections, edge.budget.client_requests), (7, 8));
+    assert_eq!((edge.counters.limit_counters_max, edge.counters.counters_max), (9, 10));
     check(
         &["--source=ingress", "--controller-class="],
         "--controller-class \"\": is not between 1 and 253 characters without spaces",
     );
     check(&["--client-connections-max=x"], "--client-connections-max \"x\": invalid digit found in string");
+    check(&["--limit-counters-max=0"], "--limit-counters-max \"0\": is not between 1 and 100000000");
+    check(&["--counters-max=x"], "--counters-max \"x\": invalid digit found in string");
     check(&["--client-requests-max=x"], "--client-requests-max \"x\": invalid digit found in string");
 }
 

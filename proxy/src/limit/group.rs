@@ -1,0 +1,303 @@
+//! The counters of one limit and window, and which of them goes if there is no room for another one.
+//!
+//! The counters of values are in one map of all limits ([`ValueCounters`]). Each is in the ring of its group exactly
+//! once, or in the hands of the one thread that took it out of the ring to look whether it can go. So no two threads
+//! remove the same counter, and the ring holds no keys of removed ones.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+
+use crossbeam_queue::SegQueue;
+use foldhash::fast::RandomState;
+
+use super::counter::{Charging, Counter, Left, Receipt, Tick, Window, Worth};
+use super::values::{Values, ValuesKey};
+use crate::observe::limit_metrics::LimitSeries;
+use crate::options::CounterLimits;
+
+/// The counters that one new value looks at to find one that can go.
+const PROBES: usize = 8;
+
+/// The counters of values, of all limits.
+#[derive(Debug)]
+pub(super) struct ValueCounters {
+    limits: CounterLimits,
+    counters: papaya::HashMap<ValueId, ValueCounter, RandomState>,
+    in_use: AtomicUsize,
+    groups: AtomicUsize,
+    next_group: AtomicU32,
+}
+
+/// The map of the counters of values, as long as they can be used.
+pub(super) type Pinned<'c> = papaya::HashMapRef<'c, ValueId, ValueCounter, RandomState, papaya::LocalGuard<'c>>;
+
+/// The identity of a counter: its group and its values.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct ValueId {
+    group: u32,
+    values: ValuesKey,
+}
+
+/// The counter of one tuple of values.
+#[derive(Debug)]
+pub(super) struct ValueCounter {
+    counter: Counter,
+    /// Whether it was found since it was made, or since it was last looked at in the ring.
+    used: AtomicBool,
+}
+
+/// The counters of one limit and window.
+#[derive(Debug)]
+pub(super) struct Group {
+    id: u32,
+    pub(super) window: Window,
+    pub(super) series: Arc<LimitSeries>,
+    shared: Counter,
+    failed: Counter,
+    /// Counts the values for which there is no room.
+    overflow: Counter,
+    all: Arc<ValueCounters>,
+    ring: SegQueue<ValuesKey>,
+    in_use: AtomicUsize,
+    /// Whether no snapshot named the limit at the last sweep.
+    unnamed: AtomicBool,
+}
+
+impl ValueCounters {
+    pub(super) fn new(limits: CounterLimits) -> Self {
+        Self {
+            limits,
+            counters: papaya::HashMap::with_hasher(RandomState::default()),
+            in_use: AtomicUsize::new(0),
+            groups: AtomicUsize::new(0),
+            next_group: AtomicU32::new(0),
+        }
+    }
+
+    pub(super) fn pin(&self) -> Pinned<'_> {
+        self.counters.pin()
+    }
+
+    /// Takes room for a counter of a group with so many. Half of the room is for the groups that have less than their
+    /// share of it, so that one limit, or one tenant with many, leaves room for the others.
+    fn take_room(&self, group: &AtomicUsize) -> bool {
+        let half = self.limits.counters_max / 2;
+        let share = half / self.groups.load(Relaxed).max(1);
+        let may = |all: usize| {
+            let own = group.load(Relaxed);
+            let has_room = own < self.limits.limit_counters_max && all < self.limits.counters_max;
+            (has_room && (all < half || own < share)).then_some(all + 1)
+        };
+        if self.in_use.fetch_update(Relaxed, Relaxed, may).is_err() {
+            return false;
+        }
+        let more = |own: usize| (own < self.limits.limit_counters_max).then_some(own + 1);
+        let taken = group.fetch_update(Relaxed, Relaxed, more).is_ok();
+        if !taken {
+            self.in_use.fetch_sub(1, Relaxed);
+        }
+        taken
+    }
+
+    /// The number of counters in memory.
+    #[cfg(test)]
+    pub(super) fn in_map(&self) -> usize {
+        self.counters.len()
+    }
+
+    fn give_room(&self, group: &AtomicUsize) {
+        group.fetch_sub(1, Relaxed);
+        self.in_use.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Group {
+    pub(super) fn new(window: Window, series: Arc<LimitSeries>, all: Arc<ValueCounters>) -> Self {
+        all.groups.fetch_add(1, Relaxed);
+        Self {
+            id: all.next_group.fetch_add(1, Relaxed),
+            window,
+            series,
+            shared: Counter::new(),
+            failed: Counter::new(),
+            overflow: Counter::new(),
+            all,
+            ring: SegQueue::new(),
+            in_use: AtomicUsize::new(0),
+            unnamed: AtomicBool::new(false),
+        }
+    }
+
+    /// What the counter of these values has left.
+    pub(super) fn left(&self, values: Values, pinned: &Pinned<'_>, now: Tick, max: u32) -> Left {
+        let counter = match values {
+            Values::Shared => &self.shared,
+            Values::Failed => &self.failed,
+            Values::Of(key) => match self.found(key, pinned) {
+                Some(found) => &found.counter,
+                // The counter would continue this one.
+                None => &self.overflow,
+            },
+        };
+        counter.left(self.window, now, max)
+    }
+
+    /// Counts a request in the counter of these values, which is made if need be. Returns what takes it back.
+    ///
+    /// # Errors
+    /// What the counter has left, if that is no request.
+    pub(super) fn charge<'p>(
+        &'p self,
+        values: Values,
+        pinned: &'p Pinned<'_>,
+        now: Tick,
+        max: u32,
+    ) -> Result<(&'p Counter, Receipt, Left), Left> {
+        loop {
+            let counter = match values {
+                Values::Shared => &self.shared,
+                Values::Failed => &self.failed,
+                Values::Of(key) => self.found_or_made(key, pinned, now, max),
+            };
+            match counter.charge(self.window, now, max) {
+                Charging::Done(receipt, left) => return Ok((counter, receipt, left)),
+                Charging::Exceeded(left) => return Err(left),
+                Charging::Removed => {}
+            }
+        }
+    }
+
+    const fn id_of(&self, values: ValuesKey) -> ValueId {
+        ValueId { group: self.id, values }
+    }
+
+    fn found<'p>(&self, values: ValuesKey, pinned: &'p Pinned<'_>) -> Option<&'p ValueCounter> {
+        pinned.get(&self.id_of(values)).filter(|found| !found.counter.is_removed())
+    }
+
+    fn found_or_made<'p>(&'p self, values: ValuesKey, pinned: &'p Pinned<'_>, now: Tick, max: u32) -> &'p Counter {
+        if let Some(found) = self.found(values, pinned) {
+            if !found.used.load(Relaxed) {
+                found.used.store(true, Relaxed);
+            }
+            return &found.counter;
+        }
+        // One that was removed is no longer in the ring, and may still be in the map.
+        self.take_out(values, pinned);
+        if !self.all.take_room(&self.in_use) && !self.evict(pinned, now, max) {
+            self.series.overflowed.inc();
+            return &self.overflow;
+        }
+        // The requests of these values that were counted with others, for want of room, count on. One that is decided
+        // in this very moment may be missed.
+        let counter = Counter::continuing(&self.overflow, self.window, now);
+        match pinned.try_insert(self.id_of(values), ValueCounter { counter, used: AtomicBool::new(false) }) {
+            Ok(made) => {
+                self.series.in_use.inc();
+                self.ring.push(values);
+                &made.counter
+            }
+            Err(other) => {
+                self.all.give_room(&self.in_use);
+                &other.current.counter
+            }
+        }
+    }
+
+    fn take_out(&self, values: ValuesKey, pinned: &Pinned<'_>) {
+        // It is an error if another one was inserted since.
+        pinned.remove_if(&self.id_of(values), |_, counter| counter.counter.is_removed()).ok();
+    }
+
+    /// Removes the counter of the ring that can best be spared, of a few, and leaves its room to the caller. Counters
+    /// that were not used since they were made, or since the last look at them, go before the others (CLOCK).
+    fn evict(&self, pinned: &Pinned<'_>, now: Tick, max: u32) -> bool {
+        let mut best: Option<Candidate<'_>> = None;
+        for _ in 0..PROBES {
+            let Some(values) = self.ring.pop() else { break };
+            let Some(found) = pinned.get(&self.id_of(values)) else { continue };
+            let worth = found.counter.worth(self.window, now, max);
+            let candidate = Candidate { values, found, rank: (worth, found.used.swap(false, Relaxed)) };
+            let worse = match best.take() {
+                Some(before) if before.rank <= candidate.rank => {
+                    best = Some(before);
+                    candidate
+                }
+                before => {
+                    best = Some(candidate);
+                    let Some(before) = before else { continue };
+                    before
+                }
+            };
+            self.ring.push(worse.values);
+            if best.as_ref().is_some_and(|best| best.rank.0 == Worth::Expired) {
+                break;
+            }
+        }
+        let Some(best) = best else { return false };
+        if !best.found.counter.remove(self.window, now, max, Worth::Unexhausted) {
+            self.ring.push(best.values);
+            return false;
+        }
+        self.take_out(best.values, pinned);
+        self.series.in_use.dec();
+        if best.rank.0 != Worth::Expired {
+            self.series.evicted.inc();
+        }
+        true
+    }
+
+    /// Removes the counters whose windows have ended.
+    pub(super) fn sweep(&self, now: Tick) {
+        for counter in [&self.shared, &self.failed, &self.overflow] {
+            counter.reset_if_expired(self.window, now);
+        }
+        let pinned = self.all.pin();
+        for _ in 0..self.ring.len() {
+            let Some(values) = self.ring.pop() else { break };
+            let Some(found) = pinned.get(&self.id_of(values)) else { continue };
+            if found.counter.remove(self.window, now, 0, Worth::Expired) {
+                self.forget(values, &pinned);
+            } else {
+                self.ring.push(values);
+            }
+        }
+    }
+
+    /// Removes all counters.
+    pub(super) fn clear(&self) {
+        let pinned = self.all.pin();
+        while let Some(values) = self.ring.pop() {
+            if pinned.get(&self.id_of(values)).is_some_and(|found| found.counter.discard()) {
+                self.forget(values, &pinned);
+            }
+        }
+    }
+
+    fn forget(&self, values: ValuesKey, pinned: &Pinned<'_>) {
+        self.take_out(values, pinned);
+        self.series.in_use.dec();
+        self.all.give_room(&self.in_use);
+    }
+
+    /// Notes whether a snapshot names the limit. Returns `true` if none does and none did the last time.
+    pub(super) fn is_abandoned(&self, is_named: bool) -> bool {
+        self.unnamed.swap(!is_named, Relaxed) && !is_named
+    }
+}
+
+/// A request that found the group before it was removed may have made counters since.
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.clear();
+        self.all.groups.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A counter that can perhaps go.
+struct Candidate<'p> {
+    values: ValuesKey,
+    found: &'p ValueCounter,
+    /// Its worth, and whether it was used.
+    rank: (Worth, bool),
+}
