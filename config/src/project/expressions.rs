@@ -121,6 +121,34 @@ impl<'p> Expressions<'p> {
         self.keep(made.map_err(|fault| fault.to_string())?)
     }
 
+    /// Keeps an expression of the object that is compiled already, or replaces it by the equal one that is kept.
+    ///
+    /// # Errors
+    /// Why it cannot be used, as a predicate.
+    pub(super) fn share(&mut self, expression: &mut Expression) -> Result<(), String> {
+        let known = self.made.iter().find(|it| *it == expression);
+        if let Some(made) = known {
+            made.clone_into(expression);
+            return Ok(());
+        }
+        let left = self.left.checked_sub(1);
+        self.left = left.ok_or_else(|| format!("exceeds the limit of {} expressions", self.max))?;
+        let Compiling { pool, refusal } = self.compiling;
+        if let Some(made) = pool.and_then(|pool| pool.get(expression.pattern(), expression.comparison())) {
+            made.clone_into(expression);
+        } else if let Some(why) = refusal {
+            return Err(why.to_owned());
+        } else {
+            self.take(expression.work());
+        }
+        self.keep(expression.clone()).map(drop)
+    }
+
+    /// Whether no other expression can be used, so that none needs to be compiled.
+    pub(super) const fn is_spent(&self) -> bool {
+        self.left == 0 || self.work_left == 0 || self.compiling.refusal.is_some()
+    }
+
     fn keep(&mut self, expression: Expression) -> Result<Expression, String> {
         let bytes_left = self.bytes_left.checked_sub(expression.bytes());
         let exceeded = || format!("exceeds the limit of {BYTES_MAX} bytes of all expressions of one object");

@@ -1,6 +1,7 @@
 //! Objects that hold regular expressions, and their projections after expressions are dropped.
 
 use serde_json::{Value, json};
+use tidegate_config::finding::Finding;
 use tidegate_config::object::Kind;
 use tidegate_config::project::{
     ExpressionPool, NAMESPACE_EXPRESSION_BYTES_MAX, Object, Projected, expressions_in, identify, project,
@@ -114,6 +115,54 @@ fn paths_and_hosts_of_applications_are_left_out() {
         of(None, "~ ^/b.*"),
         app(json!({"router.deis.io/domains": "shop,other"})),
         &["metadata.annotations[router.deis.io/proxyLocations]: \"^/b.*\" has no room, so it is dropped"],
+    );
+}
+
+/// A policy with these limits.
+fn policy(limits: &Value) -> Projected {
+    let target = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "web"});
+    projected(Kind::RateLimitPolicy, json!({"spec": {"targetRef": target, "limits": limits}}))
+}
+
+/// The name of a limit takes part in merges, so that it stays.
+#[test]
+fn limits_with_patterns_are_left_out_and_keep_their_names() {
+    let rates = json!([{"limit": 1, "window": "1s"}]);
+    let when = json!([{"predicate": "request.host.matches('^a+')"}]);
+    let mut whole = policy(&json!({"ip": {"when": when, "rates": rates}, "all": {"rates": rates}}));
+    let findings = whole.object.as_mut().unwrap().leave_out_expressions(&whole.meta.object, "has no room");
+    let told: Vec<String> = findings.iter().map(Finding::note).collect();
+    assert_eq!(told, [r#"limits[ip]: "^a+" has no room, so the limit is not enforced"#]);
+    let Some(Object::RateLimitPolicy(left)) = whole.object else { panic!("{:?}", whole.object) };
+    let block = left.limits.as_ref().unwrap();
+    let rates: Vec<(&str, usize)> = block.entries.iter().map(|(name, limit)| (&**name, limit.rates.len())).collect();
+    assert_eq!(rates, [("all", 1), ("ip", 0)]);
+    assert_eq!(*left.left_out, [r#"limits[ip]: "^a+" has no room"#.to_owned()]);
+    assert!(Object::RateLimitPolicy(left).expressions().is_none());
+}
+
+/// The patterns of all expressions of a policy are counted together, and equal ones once.
+#[test]
+fn patterns_of_a_policy_are_limited() {
+    let of_patterns = |pattern: fn(usize) -> String| {
+        let predicate = |number: usize| json!({"predicate": format!("request.host.matches('{}')", pattern(number))});
+        let limit = |number: usize| json!({"when": [predicate(2 * number), predicate(2 * number + 1)]});
+        policy(&(0..100).map(|number| (format!("l{number:02}"), limit(number))).collect())
+    };
+    let object = of_patterns(|_| "^a+".to_owned()).object.unwrap();
+    let all = object.expressions().unwrap().all;
+    assert!(all.len() == 200 && all.iter().all(|it| it.is_same(all[0])));
+
+    let different = of_patterns(|number| format!("^a{number}+"));
+    assert_eq!(different.object.as_ref().unwrap().expressions().unwrap().all.len(), 128);
+    let told: Vec<String> = different.findings.iter().map(Finding::note).filter(|it| it.contains("pattern")).collect();
+    assert_eq!(told.len(), 36);
+    assert_eq!(
+        told[0],
+        concat!(
+            r#"spec.limits[l64].when[0].predicate: "request.host.matches('^a128+')" is not a usable expression "#,
+            "(the patterns before it in the policy take all that a policy may use), so the limit is not enforced"
+        )
     );
 }
 

@@ -14,9 +14,10 @@ use serde_json::value::RawValue;
 
 use super::policy::{MergeStrategy, PolicyBlock, PolicyScope, PolicyTargetRef, fault, reason, target};
 use crate::finding::is_terminal_control;
-use crate::model::{Limit, Predicate, Rate, ValueExpression};
+use crate::model::{Expression, Limit, Predicate, Rate, ValueExpression};
 use crate::object::{Age, ObjectRef};
 use crate::project::annotations::of_policy;
+use crate::project::expressions::{Expressions, HeldExpressions};
 use crate::project::field::{FindingList, InvalidValue, read, read_or_default, written};
 use crate::project::gateway::duration::duration;
 use crate::project::gateway::header_edits::within;
@@ -31,6 +32,8 @@ const RATES_MAX: usize = 10;
 const PREDICATES_MAX: usize = 10;
 /// The maximum number of counter expressions of one limit.
 const COUNTERS_MAX: usize = 10;
+/// The maximum number of different patterns of `matches` in all expressions of one policy.
+const PATTERNS_MAX: usize = 128;
 /// The maximum length of a limit's name in bytes.
 const NAME_BYTES_MAX: usize = 253;
 
@@ -107,6 +110,9 @@ struct RateJson {
 impl Sharing for RateLimitPolicy {}
 
 impl Projection for RateLimitPolicy {
+    /// The fields with an expression: compiling one takes time, whether it has a pattern or not.
+    const EXPRESSION_MARKS: &'static [&'static str] = &["\"predicate\"", "\"expression\""];
+
     /// A policy that cannot be read is a projection too, so that its status can say so.
     fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Self, InvalidValue> {
         let own = source.name();
@@ -125,12 +131,39 @@ impl Projection for RateLimitPolicy {
             }
         };
         let target = target(spec.target_ref, own).map_err(|invalid| invalid_policy(&invalid, findings));
-        let mut reader = LimitReader { policy: &source.meta.object, shadow, findings, left_out: Vec::new() };
+        let patterns = Expressions::new(PATTERNS_MAX, source.compiling);
+        let mut reader = LimitReader { policy: &source.meta.object, shadow, findings, patterns, left_out: Vec::new() };
         let limits = reader.block(&spec);
         let left_out = reader.left_out.into();
         let limits = limits.map_err(|invalid| invalid_policy(&invalid, findings));
         Ok(Self { age, target, limits, left_out })
     }
+
+    fn expressions(&self) -> Option<HeldExpressions<'_>> {
+        let limits = self.limits.iter().flat_map(|block| block.entries.values());
+        HeldExpressions::of(self.age.created_s, limits.flat_map(|limit| patterns_of(limit)))
+    }
+
+    /// The names of the limits stay, like those of other limits that cannot be used.
+    fn leave_out_expressions(&mut self, why: &str, findings: &mut FindingList) {
+        let Ok(block) = &mut self.limits else { return };
+        let mut left_out = self.left_out.to_vec();
+        for (name, limit) in &mut block.entries {
+            let Some(pattern) = patterns_of(limit).next() else { continue };
+            let invalid = fault(&format!("limits[{name}]"), pattern.pattern(), why);
+            findings.limit_not_enforced(&invalid);
+            left_out.push(reason(&invalid));
+            let (policy, name, shadow) = (limit.policy.clone(), Arc::clone(name), limit.shadow);
+            *limit = Arc::new(LimitParts::default().into_limit(policy, name, shadow));
+        }
+        self.left_out = left_out.into();
+    }
+}
+
+/// The patterns in the expressions of a limit.
+fn patterns_of(limit: &Limit) -> impl Iterator<Item = &Expression> {
+    let of_counters = limit.counters.iter().flat_map(ValueExpression::patterns);
+    limit.when.iter().flat_map(Predicate::patterns).chain(of_counters)
 }
 
 fn invalid_policy(invalid: &InvalidValue, findings: &mut FindingList) -> String {
@@ -169,6 +202,7 @@ struct LimitReader<'a> {
     policy: &'a ObjectRef,
     shadow: bool,
     findings: &'a mut FindingList,
+    patterns: Expressions<'a>,
     left_out: Vec<String>,
 }
 
@@ -189,7 +223,7 @@ impl LimitReader<'_> {
         let limits: BTreeMap<String, &RawValue> = read(limits, &limits_field)?;
         check_names(&limits, &limits_field)?;
         let when_field = format!("{field}.when");
-        let when = predicates(json.when, &when_field).map_err(|invalid| {
+        let when = self.predicates(json.when, &when_field).map_err(|invalid| {
             self.findings.policy_not_enforced(&invalid);
             self.left_out.push(reason(&invalid));
         });
@@ -197,10 +231,8 @@ impl LimitReader<'_> {
             let name: Arc<str> = name.into();
             let field = format!("{limits_field}[{name}]");
             let limit = when.as_ref().ok().and_then(|when| self.limit(raw, &field, when));
-            let limit = limit.unwrap_or_default();
-            let LimitParts { when, counters, rates } = limit;
-            let (policy, shadow) = (self.policy.clone(), self.shadow);
-            (Arc::clone(&name), Arc::new(Limit { policy, name, when, counters, rates, shadow }))
+            let limit = limit.unwrap_or_default().into_limit(self.policy.clone(), Arc::clone(&name), self.shadow);
+            (name, Arc::new(limit))
         });
         Ok(PolicyBlock { scope, strategy, entries: entries.collect() })
     }
@@ -208,7 +240,7 @@ impl LimitReader<'_> {
     /// Reads a limit, whole or not at all: without a predicate it would count other requests, and without a counter it
     /// would count those of all clients together.
     fn limit(&mut self, raw: &RawValue, field: &str, when: &[Predicate]) -> Option<LimitParts> {
-        let parts = limit_parts(raw, field, when, self.findings).map_err(|invalid| {
+        let parts = self.parts(raw, field, when).map_err(|invalid| {
             self.findings.limit_not_enforced(&invalid);
             self.left_out.push(reason(&invalid));
         });
@@ -218,14 +250,63 @@ impl LimitReader<'_> {
         }
         Some(parts)
     }
+
+    fn parts(&mut self, raw: &RawValue, field: &str, when: &[Predicate]) -> Result<LimitParts, InvalidValue> {
+        let json: LimitJson<'_> = read(raw, field)?;
+        let own = self.predicates(json.when, &format!("{field}.when"))?;
+        let counters = self.counters(json.counters, &format!("{field}.counters"))?;
+        let rates = rates(json.rates, &format!("{field}.rates"), self.findings)?;
+        Ok(LimitParts { when: when.iter().cloned().chain(own).collect(), counters, rates })
+    }
+
+    fn predicates(&mut self, raw: Option<&RawValue>, field: &str) -> Result<Vec<Predicate>, InvalidValue> {
+        let list: Vec<PredicateJson> = read_or_default(raw, field)?;
+        let list = within(Some(list), PREDICATES_MAX, field)?.into_iter().enumerate();
+        list.map(|(number, PredicateJson { predicate })| {
+            self.compile(&predicate, |source, keep| Predicate::with_patterns(source, keep))
+                .map_err(|why| unusable(&format!("{field}[{number}].predicate"), &predicate, &why))
+        })
+        .collect()
+    }
+
+    fn counters(&mut self, raw: Option<&RawValue>, field: &str) -> Result<Box<[ValueExpression]>, InvalidValue> {
+        let list: Vec<CounterJson> = read_or_default(raw, field)?;
+        let list = within(Some(list), COUNTERS_MAX, field)?.into_iter().enumerate();
+        list.map(|(number, CounterJson { expression })| {
+            self.compile(&expression, |source, keep| ValueExpression::with_patterns(source, keep))
+                .map_err(|why| unusable(&format!("{field}[{number}].expression"), &expression, &why))
+        })
+        .collect()
+    }
+
+    /// Compiles an expression, with the patterns of the policy counted together.
+    fn compile<T>(
+        &mut self,
+        source: &str,
+        compile: impl FnOnce(&str, &mut dyn FnMut(&mut Expression) -> Result<(), String>) -> Result<T, String>,
+    ) -> Result<T, String> {
+        if self.patterns.is_spent() && source.contains("matches") {
+            return Err("the patterns before it in the policy take all that a policy may use".to_owned());
+        }
+        compile(source, &mut |pattern| {
+            self.patterns.share(pattern).map_err(|why| format!("the pattern {:?} {why}", pattern.pattern()))
+        })
+    }
 }
 
-/// The parts of a limit that are its own.
+/// The parts of a limit that its policy writes in it; by default it does nothing.
 #[derive(Default)]
 struct LimitParts {
     when: Box<[Predicate]>,
     counters: Box<[ValueExpression]>,
     rates: Box<[Rate]>,
+}
+
+impl LimitParts {
+    fn into_limit(self, policy: ObjectRef, name: Arc<str>, shadow: bool) -> Limit {
+        let Self { when, counters, rates } = self;
+        Limit { policy, name, when, counters, rates, shadow }
+    }
 }
 
 /// There is at least one limit, and the names can take part in merges and be labels of metrics.
@@ -245,39 +326,6 @@ fn check_names(limits: &BTreeMap<String, &RawValue>, field: &str) -> Result<(), 
             Err(fault(field, name, &why))
         }
     }
-}
-
-fn limit_parts(
-    raw: &RawValue,
-    field: &str,
-    when: &[Predicate],
-    findings: &mut FindingList,
-) -> Result<LimitParts, InvalidValue> {
-    let json: LimitJson<'_> = read(raw, field)?;
-    let own = predicates(json.when, &format!("{field}.when"))?;
-    let counters = counters(json.counters, &format!("{field}.counters"))?;
-    let rates = rates(json.rates, &format!("{field}.rates"), findings)?;
-    Ok(LimitParts { when: when.iter().cloned().chain(own).collect(), counters, rates })
-}
-
-fn predicates(raw: Option<&RawValue>, field: &str) -> Result<Vec<Predicate>, InvalidValue> {
-    let list: Vec<PredicateJson> = read_or_default(raw, field)?;
-    let list = within(Some(list), PREDICATES_MAX, field)?.into_iter().enumerate();
-    list.map(|(number, json)| {
-        let compiled = Predicate::new(&json.predicate);
-        compiled.map_err(|why| unusable(&format!("{field}[{number}].predicate"), &json.predicate, &why))
-    })
-    .collect()
-}
-
-fn counters(raw: Option<&RawValue>, field: &str) -> Result<Box<[ValueExpression]>, InvalidValue> {
-    let list: Vec<CounterJson> = read_or_default(raw, field)?;
-    let list = within(Some(list), COUNTERS_MAX, field)?.into_iter().enumerate();
-    list.map(|(number, json)| {
-        let compiled = ValueExpression::new(&json.expression);
-        compiled.map_err(|why| unusable(&format!("{field}[{number}].expression"), &json.expression, &why))
-    })
-    .collect()
 }
 
 fn unusable(field: &str, expression: &str, why: &str) -> InvalidValue {

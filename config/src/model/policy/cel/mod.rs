@@ -27,6 +27,7 @@ use program::Program;
 use serde::{Serialize, Serializer};
 
 use super::super::condition::Head;
+use super::super::expression::Expression;
 use super::Attributes;
 use crate::caught::caught;
 
@@ -43,6 +44,7 @@ pub struct ValueExpression(Arc<Compiled<Attribute>>);
 struct Compiled<N> {
     source: Box<str>,
     reads_identity: bool,
+    patterns: Box<[Expression]>,
     form: Form<N>,
 }
 
@@ -62,8 +64,25 @@ impl Predicate {
     /// # Errors
     /// Returns the reason why it cannot be used, for its author.
     pub fn new(source: &str) -> Result<Self, String> {
-        let compiled = Compiled::new(source, Condition::of)?;
+        Self::with_patterns(source, |_| Ok(()))
+    }
+
+    /// The same; `keep` may replace each of its patterns by an equal one, or refuse it.
+    ///
+    /// # Errors
+    /// Returns the reason why it cannot be used, for its author.
+    pub fn with_patterns(
+        source: &str,
+        keep: impl FnMut(&mut Expression) -> Result<(), String>,
+    ) -> Result<Self, String> {
+        let compiled = Compiled::new(source, keep, Condition::of)?;
         Ok(Self(Arc::new(compiled)))
+    }
+
+    /// The patterns of its `matches`.
+    #[must_use]
+    pub fn patterns(&self) -> &[Expression] {
+        &self.0.patterns
     }
 
     /// The text of the expression.
@@ -96,8 +115,25 @@ impl ValueExpression {
     /// # Errors
     /// Returns the reason why it cannot be used, for its author.
     pub fn new(source: &str) -> Result<Self, String> {
-        let compiled = Compiled::new(source, native::text_of)?;
+        Self::with_patterns(source, |_| Ok(()))
+    }
+
+    /// The same; `keep` may replace each of its patterns by an equal one, or refuse it.
+    ///
+    /// # Errors
+    /// Returns the reason why it cannot be used, for its author.
+    pub fn with_patterns(
+        source: &str,
+        keep: impl FnMut(&mut Expression) -> Result<(), String>,
+    ) -> Result<Self, String> {
+        let compiled = Compiled::new(source, keep, native::text_of)?;
         Ok(Self(Arc::new(compiled)))
+    }
+
+    /// The patterns of its `matches`.
+    #[must_use]
+    pub fn patterns(&self) -> &[Expression] {
+        &self.0.patterns
     }
 
     /// The text of the expression.
@@ -126,12 +162,18 @@ impl ValueExpression {
 }
 
 impl<N> Compiled<N> {
-    fn new(source: &str, native: impl FnOnce(&IdedExpr, &Names) -> Option<N>) -> Result<Self, String> {
-        let (expression, names) = compile(source)?;
+    fn new(
+        source: &str,
+        keep: impl FnMut(&mut Expression) -> Result<(), String>,
+        native: impl FnOnce(&IdedExpr, &Names) -> Option<N>,
+    ) -> Result<Self, String> {
+        let (expression, mut names) = compile(source)?;
+        names.patterns.iter_mut().map(|pattern| &mut pattern.0).try_for_each(keep)?;
+        let patterns = names.patterns.iter().map(|pattern| pattern.0.clone()).collect();
         let reads_identity = names.reads_identity;
         let native = native(&expression, &names);
         let form = native.map_or_else(|| Form::Interpreted(Program::new(expression, names)), Form::Native);
-        Ok(Self { source: source.into(), reads_identity, form })
+        Ok(Self { source: source.into(), reads_identity, patterns, form })
     }
 }
 
