@@ -22,7 +22,7 @@ use attribute::Attribute;
 use cel::common::ast::IdedExpr;
 use cel::parser::PrattParser;
 use names::Names;
-use native::{Condition, Failure};
+use native::Condition;
 use program::Program;
 use serde::{Serialize, Serializer};
 
@@ -54,9 +54,16 @@ enum Form<N> {
     Interpreted(Program),
 }
 
-/// Why an expression has no result for a request. The text does not quote the request.
+/// Why an expression has no result for a request. Its text does not quote the request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct EvaluationError(Cow<'static, str>);
+pub struct EvaluationError(Reason);
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Reason {
+    Absent(Attribute),
+    TooLong(Attribute),
+    Failed(Cow<'static, str>),
+}
 
 impl Predicate {
     /// Compiles an expression.
@@ -103,7 +110,7 @@ impl Predicate {
     /// If it has no result, as when it depends on a header that the request does not have.
     pub fn holds<H: Head + ?Sized>(&self, attributes: &Attributes<'_, H>) -> Result<bool, EvaluationError> {
         match &self.0.form {
-            Form::Native(condition) => condition.holds(attributes).map_err(EvaluationError::from),
+            Form::Native(condition) => condition.holds(attributes),
             Form::Interpreted(program) => program.evaluate(attributes, program::truth),
         }
     }
@@ -203,30 +210,25 @@ fn parse(source: &str) -> Result<IdedExpr, String> {
 
 impl EvaluationError {
     fn absent(attribute: &Attribute) -> Self {
-        Self(format!("the request has no {attribute}").into())
+        Self(Reason::Absent(attribute.clone()))
     }
 
     fn too_long(attribute: &Attribute) -> Self {
-        Self(format!("{attribute} is too long").into())
+        Self(Reason::TooLong(attribute.clone()))
     }
 
     fn failed(why: impl Into<Cow<'static, str>>) -> Self {
-        Self(why.into())
-    }
-}
-
-impl From<Failure> for EvaluationError {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Absent(attribute) => Self::absent(&attribute),
-            Failure::TooLong(attribute) => Self::too_long(&attribute),
-        }
+        Self(Reason::Failed(why.into()))
     }
 }
 
 impl fmt::Display for EvaluationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        match &self.0 {
+            Reason::Absent(attribute) => write!(f, "the request has no {attribute}"),
+            Reason::TooLong(attribute) => write!(f, "{attribute} is too long"),
+            Reason::Failed(why) => f.write_str(why),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue};
 
 use super::super::super::condition::Head;
 use super::super::Attributes;
+use super::EvaluationError;
 use super::attribute::Attribute;
 use super::library::{MATCHES, Pattern};
 use super::names::{Names, Use, Variable, literal};
@@ -32,15 +33,6 @@ pub(super) enum Test {
     Contains(Box<str>),
     OneOf(Box<[Box<str>]>),
     Matches(Pattern),
-}
-
-/// The reason why a condition has no result.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Failure {
-    /// The request does not have this attribute.
-    Absent(Attribute),
-    /// A text is too long for a pattern.
-    TooLong(Attribute),
 }
 
 impl Condition {
@@ -100,14 +92,14 @@ impl Condition {
     ///
     /// # Errors
     /// If the request has not what it refers to, and the result depends on it.
-    pub(super) fn holds<H: Head + ?Sized>(&self, attributes: &Attributes<'_, H>) -> Result<bool, Failure> {
+    pub(super) fn holds<H: Head + ?Sized>(&self, attributes: &Attributes<'_, H>) -> Result<bool, EvaluationError> {
         match self {
             Self::Constant(value) => Ok(*value),
             Self::Present(attribute) => Ok(attribute.is_present(attributes)),
             Self::Compared(attribute, test) => {
                 let passed = attribute.with_text(attributes, |text| test.passes(text));
-                let passed = passed.ok_or_else(|| Failure::Absent(attribute.clone()))?;
-                passed.ok_or_else(|| Failure::TooLong(attribute.clone()))
+                let passed = passed.ok_or_else(|| EvaluationError::absent(attribute))?;
+                passed.ok_or_else(|| EvaluationError::too_long(attribute))
             }
             Self::Not(condition) => condition.holds(attributes).map(|holds| !holds),
             Self::All(conditions) => folded(conditions, false, attributes),
@@ -121,13 +113,13 @@ fn folded<H: Head + ?Sized>(
     conditions: &[Condition],
     decides: bool,
     attributes: &Attributes<'_, H>,
-) -> Result<bool, Failure> {
+) -> Result<bool, EvaluationError> {
     let mut result = Ok(!decides);
     for condition in conditions {
         match condition.holds(attributes) {
             Ok(holds) if holds == decides => return Ok(decides),
             Ok(_) => {}
-            Err(failure) => result = Err(failure),
+            Err(error) => result = Err(error),
         }
     }
     result

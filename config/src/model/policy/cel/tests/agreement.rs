@@ -81,7 +81,7 @@ proptest! {
         let native = Condition::of(&expression, &names).expect("it is native");
         let program = Program::new(expression, names);
         with(&head, |attributes| {
-            let native = native.holds(attributes).map_err(EvaluationError::from);
+            let native = native.holds(attributes);
             let interpreted = program.evaluate(attributes, program::truth);
             prop_assert_eq!(native.ok(), interpreted.ok(), "{}", &source);
             Ok(())
