@@ -304,6 +304,10 @@ pub(crate) struct ProcessArgs {
     /// Adds `Server: tidegate` to responses without a Server header and to local replies.
     #[arg(long, value_name = "on|off", env = "TIDEGATE_SERVER_HEADER", default_value = "on")]
     pub(crate) server_header: String,
+    /// Whether responses tell clients the tightest rate limit of the request: with `draft`, in the fields `RateLimit`
+    /// and `RateLimit-Policy` of draft-ietf-httpapi-ratelimit-headers-10.
+    #[arg(long, value_name = "off|draft", env = "TIDEGATE_LIMIT_HEADERS", default_value = "off")]
+    pub(crate) limit_headers: String,
     /// The destination of the access log: `stdout`, `off`, or a file to append to [default: stdout; dev: off].
     #[arg(long, value_name = "stdout|off|PATH", env = "TIDEGATE_ACCESS_LOG")]
     pub(crate) access_log: Option<String>,

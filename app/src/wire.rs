@@ -128,10 +128,10 @@ impl Wired {
             served.await_kinds(&mut tasks, &stop, Some(view.readiness()), cached_kinds, view.cached());
         }
         let api = served.map(|served| served.keep(&mut tasks, &stop, &registry, forward)).transpose()?.flatten();
-        let Process { access_log, loop_token, driver, server_header, .. } = process;
+        let Process { access_log, loop_token, driver, server_header, limit_headers, .. } = process;
         let mut options =
             tidegate_proxy::Options { access_log, loop_token, driver, server_header, threads, ..Default::default() };
-        options.client.proxy_header = sockets.proxy_protocol;
+        (options.limit_headers, options.client.proxy_header) = (limit_headers, sockets.proxy_protocol);
         options.client.rates = rates;
         options.upstream.external_auth = external_auth;
         (options.client.keep_alive_idle, options.client.proxy_idle) = (idle.client, idle.proxy);

@@ -41,8 +41,8 @@ pub use connection::tls::TlsSetupError;
 pub use http::cdn_loop::{LoopToken, NoToken};
 pub use listen::binder::{Bound, BoundBind};
 pub use options::{
-    AccessLogSink, ClientLimits, CounterLimits, DrainLimits, Driver, Enforce, Http2Limits, Options, RateLimits,
-    TlsLimits, UpstreamLimits,
+    AccessLogSink, ClientLimits, CounterLimits, DrainLimits, Driver, Enforce, Http2Limits, LimitHeaders, Options,
+    RateLimits, TlsLimits, UpstreamLimits,
 };
 pub use start::{Memory, Proxy, StartError, Sweeper};
 

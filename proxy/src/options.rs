@@ -33,6 +33,8 @@ pub struct Options {
     pub keep_request_id: bool,
     /// Whether responses without `Server`, and local replies, get `Server: tidegate`.
     pub server_header: bool,
+    /// Whether responses tell clients their rate limits.
+    pub limit_headers: LimitHeaders,
     /// The name for counting passes through this edge in `CDN-Loop` (RFC 8586). Edges in front of one another may share
     /// it or not: each name is counted separately.
     pub loop_token: LoopToken,
@@ -66,6 +68,16 @@ pub enum Driver {
     Both,
     /// The Pingora driver for all requests; the native one is off.
     Pingora,
+}
+
+/// Whether responses tell clients the state of the tightest rate limit of the request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LimitHeaders {
+    /// No; only refused requests get `Retry-After`.
+    #[default]
+    Off,
+    /// In the fields `RateLimit` and `RateLimit-Policy` of draft-ietf-httpapi-ratelimit-headers-10.
+    Draft,
 }
 
 /// The limits of a client in connections, bytes and time.
@@ -238,6 +250,7 @@ impl Default for Options {
             upgrade_tokens: vec!["websocket".to_owned()],
             keep_request_id: true,
             server_header: true,
+            limit_headers: LimitHeaders::default(),
             loop_token: LoopToken::default(),
             passes_max: 3,
             access_log: AccessLogSink::default(),

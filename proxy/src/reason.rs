@@ -38,6 +38,8 @@ pub(crate) enum Reason {
     NoRoute,
     /// A guard refuses it.
     Denied,
+    /// A rate limit refuses it.
+    RateLimited,
     /// An authorisation service denies it.
     ExternalAuthDenied,
     /// The authorisation service cannot be reached, or its answer is invalid.
@@ -82,7 +84,7 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// All of them, for the metrics.
-    pub(crate) const ALL: [Self; 37] = [
+    pub(crate) const ALL: [Self; 38] = [
         Self::MalformedRequest,
         Self::MissingHost,
         Self::MalformedHost,
@@ -100,6 +102,7 @@ impl Reason {
         Self::Misdirected,
         Self::NoRoute,
         Self::Denied,
+        Self::RateLimited,
         Self::ExternalAuthDenied,
         Self::ExternalAuthFailed,
         Self::ExternalAuthTimeout,
@@ -143,6 +146,7 @@ impl Reason {
             Self::Misdirected => (421, "misdirected-request", false),
             Self::NoRoute => (404, "no-route", false),
             Self::Denied => (403, "denied", false),
+            Self::RateLimited => (429, "rate-limited", false),
             Self::ExternalAuthDenied => (403, "external-auth-denied", false),
             Self::ExternalAuthFailed => (503, "external-auth-failed", false),
             Self::ExternalAuthTimeout => (504, "external-auth-timeout", false),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tidegate_config::model::LogFormat;
-use tidegate_proxy::{AccessLogSink, Driver, LoopToken};
+use tidegate_proxy::{AccessLogSink, Driver, LimitHeaders, LoopToken};
 use tracing_subscriber::EnvFilter;
 
 use super::status::switch;
@@ -37,6 +37,8 @@ pub(crate) struct Process {
     pub(crate) driver: Driver,
     /// `true` if responses without a server name get that of the edge.
     pub(crate) server_header: bool,
+    /// Whether responses tell clients their rate limits.
+    pub(crate) limit_headers: LimitHeaders,
     /// The filter directives of the log; they are valid.
     pub(crate) log_level: String,
     pub(crate) log_form: LogForm,
@@ -59,12 +61,27 @@ impl Process {
             other => return Err(InvalidValue::new("--driver", other, "is neither both nor pingora")),
         };
         let server_header = switch("--server-header", &args.server_header)?;
+        let limit_headers = match args.limit_headers.as_str() {
+            "off" => LimitHeaders::Off,
+            "draft" => LimitHeaders::Draft,
+            other => return Err(InvalidValue::new("--limit-headers", other, "is neither off nor draft")),
+        };
         let log_form = log_form(args.log_form.as_deref().unwrap_or(if dev { "text" } else { "json" }))?;
         let log_level = log_level(args.log_level.as_deref().unwrap_or(if dev { "warn" } else { "info" }))?;
         let threads = args.threads.as_deref().map(threads).transpose()?;
         let loop_token =
             args.loop_token.parse().map_err(|why| InvalidValue::new("--loop-token", &args.loop_token, why))?;
-        Ok(Self { threads, loop_token, access_log, access_log_format, driver, server_header, log_level, log_form })
+        Ok(Self {
+            threads,
+            loop_token,
+            access_log,
+            access_log_format,
+            driver,
+            server_header,
+            limit_headers,
+            log_level,
+            log_form,
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use tidegate_config::object::ObjectName;
 use tidegate_config::project::PublicAddress;
 use tidegate_control::LaneShares;
 use tidegate_control::options::{HostOwnership, Keep, Pace, Publish, ServiceType, ToPods, UnconfirmedRemovals};
-use tidegate_proxy::{AccessLogSink, Driver, Enforce, RateLimits};
+use tidegate_proxy::{AccessLogSink, Driver, Enforce, LimitHeaders, RateLimits};
 
 use super::*;
 use crate::args::{Args, Command};
@@ -65,6 +65,8 @@ fn errors_name_flag_value_and_reason() {
         &["--access-log-format", "$nonesuch"],
         "--access-log-format \"$nonesuch\": names an unknown variable, $nonesuch",
     );
+    assert_eq!(run(&["--limit-headers=draft"]).unwrap().edge.process.limit_headers, LimitHeaders::Draft);
+    check(&["--limit-headers", "on"], "--limit-headers \"on\": is neither off nor draft");
     check(&["--server-header", "no"], "--server-header \"no\": is neither on nor off");
     check(&["--log-form", "xml"], "--log-form \"xml\": is neither text nor json");
     check(

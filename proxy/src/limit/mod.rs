@@ -10,6 +10,7 @@
 
 mod counter;
 mod group;
+mod notice;
 mod sync;
 mod values;
 
@@ -30,6 +31,7 @@ use tidegate_config::object::ObjectRef;
 
 use self::counter::{Counter, Left, Receipt, Tick, Window};
 use self::group::{Group, Pinned, ValueCounters};
+pub(crate) use self::notice::{LimitName, LimitNotice};
 use self::values::ValueKeys;
 pub(crate) use self::values::{Values, ValuesBuilder};
 use crate::observe::limit_metrics::{FailedExpression, LimitEffect, LimitIdRef, LimitMetrics};

@@ -78,6 +78,7 @@ mod tests {
             ("upstream-timeout", "4"),
             ("connect-timeout", "4"),
             ("denied", "7"),
+            ("rate-limited", "14"),
             ("body-too-large", "8"),
             ("malformed-request", "13"),
         ] {

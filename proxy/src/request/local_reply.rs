@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 use tidegate_config::model::DirectResponse;
 
+use crate::limit::LimitNotice;
 use crate::reason::Reason;
 
 /// A local reply.
@@ -25,6 +26,9 @@ pub(crate) enum Content {
     Explained,
     /// The same with `Location`.
     Redirect(HeaderValue),
+    /// The same with `Retry-After`, after which the limit admits requests again.
+    #[allow(dead_code, reason = "the chain of policies has no step for limits yet")]
+    Limited(Box<LimitNotice>),
     /// Those of a route, or of an authorisation service.
     Given(Arc<DirectResponse>),
 }
@@ -45,6 +49,12 @@ impl LocalReply {
         Self { reason: Reason::ExternalAuthDenied, status: response.status, content: Content::Given(response) }
     }
 
+    /// The reply to a request that a rate limit refuses.
+    #[allow(dead_code, reason = "the chain of policies has no step for limits yet")]
+    pub(crate) fn limited(by: LimitNotice) -> Self {
+        Self { content: Content::Limited(Box::new(by)), ..Reason::RateLimited.into() }
+    }
+
     /// The reply to a request whose route, or share of it, has no usable backend, or a filter that cannot be applied.
     pub(crate) const fn invalid_backend(status: u16) -> Self {
         Self { reason: Reason::InvalidBackend, status, content: Content::Explained }
@@ -54,7 +64,15 @@ impl LocalReply {
     pub(crate) const fn location(&self) -> Option<&HeaderValue> {
         match &self.content {
             Content::Redirect(location) => Some(location),
-            Content::Explained | Content::Given(_) => None,
+            Content::Explained | Content::Limited(_) | Content::Given(_) => None,
+        }
+    }
+
+    /// The limit, if one refuses the request.
+    pub(crate) fn limit(&self) -> Option<&LimitNotice> {
+        match &self.content {
+            Content::Limited(limit) => Some(limit),
+            Content::Explained | Content::Redirect(_) | Content::Given(_) => None,
         }
     }
 }

@@ -12,8 +12,9 @@ use serde::Serialize;
 use tidegate_config::model::{DirectResponse, Filter, HeaderEdits, ResponseScope};
 
 use crate::http::edits::Edits;
-use crate::http::names::{SERVER_NAME, X_CORRELATION_ID, X_REQUEST_ID};
+use crate::http::names::{RATE_LIMIT, RATE_LIMIT_POLICY, SERVER_NAME, X_CORRELATION_ID, X_REQUEST_ID};
 use crate::http::response::NOMINATIONS_MAX;
+use crate::limit::LimitNotice;
 use crate::reason::Reason;
 use crate::request::grpc;
 use crate::request::local_reply::{Content, LocalReply};
@@ -72,6 +73,8 @@ pub(crate) struct ReplyFacts<'a> {
     pub(crate) request_id: &'a RequestId,
     /// The correlation ids, if the route sends both to clients.
     pub(crate) correlation: Option<&'a HeaderValue>,
+    /// The tightest limit of the request, if clients are told.
+    pub(crate) limit: Option<&'a LimitNotice>,
     /// Whether responses without `Server` get one.
     pub(crate) server: bool,
     /// The form of local replies.
@@ -114,6 +117,10 @@ pub(crate) fn response<'v>(
     if let Some(ids) = labels.correlation {
         edits.set(&X_REQUEST_ID, |out| out.extend_from_slice(labels.request_id.as_str().as_bytes()));
         edits.set(&X_CORRELATION_ID, |out| out.extend_from_slice(ids.as_bytes()));
+    }
+    if let Some(limit) = labels.limit {
+        edits.set(&RATE_LIMIT_POLICY, |out| limit.policy_field(out));
+        edits.set(&RATE_LIMIT, |out| limit.state_field(out));
     }
     filters.of_response(ResponseScope::Proxied, status).for_each(|own| apply(own, edits));
     filters.grants.iter().for_each(|granted| apply(&granted.response, edits));
@@ -163,7 +170,7 @@ pub(crate) fn render(reply: &LocalReply, labels: &ReplyFacts<'_>, method: &str, 
     let (mut headers, body) = match &reply.content {
         content if is_grpc => (trailers_only(status, reply.reason, content, labels), Bytes::new()),
         Content::Given(response) => ready(response),
-        Content::Explained | Content::Redirect(_) => explained(reply, labels),
+        Content::Explained | Content::Redirect(_) | Content::Limited(_) => explained(reply, labels),
     };
     // Neither has a body (RFC 9110 sections 15.3.5 and 15.4.5), and only a 304 may have the length.
     let bodiless = matches!(status, 204 | 304);
@@ -172,6 +179,8 @@ pub(crate) fn render(reply: &LocalReply, labels: &ReplyFacts<'_>, method: &str, 
     }
     headers.extend(labels.server.then(|| (SERVER, HeaderValue::from_static(SERVER_NAME))));
     headers.extend(reply.location().map(|location| (LOCATION, location.clone())));
+    headers.extend(reply.limit().map(|limit| (RETRY_AFTER, limit.retry_after())));
+    headers.extend(labels.limit.into_iter().flat_map(limit_fields));
     headers.extend(reply.reason.is_overload().then(|| (RETRY_AFTER, HeaderValue::from_static("1"))));
     let unbacked =
         matches!(reply.reason, Reason::DirectResponse | Reason::InvalidBackend | Reason::NoEndpoints | Reason::NoRoute);
@@ -214,7 +223,7 @@ fn trailers_only(
     let own = headers.len();
     let given = match content {
         Content::Given(response) => &*response.headers,
-        Content::Explained | Content::Redirect(_) => &[],
+        Content::Explained | Content::Redirect(_) | Content::Limited(_) => &[],
     };
     for (name, value) in given {
         if !describes(name) && headers.iter().take(own).all(|(set, _)| set != name) {
@@ -249,6 +258,16 @@ fn explained(reply: &LocalReply, labels: &ReplyFacts<'_>) -> Parts {
 fn ids(labels: &ReplyFacts<'_>) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
     let own = HeaderValue::from_str(labels.request_id.as_str()).map(|id| (X_REQUEST_ID.clone(), id));
     own.into_iter().chain(labels.correlation.map(|ids| (X_CORRELATION_ID.clone(), ids.clone())))
+}
+
+/// The fields about the tightest limit.
+fn limit_fields(limit: &LimitNotice) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+    let (mut policy, mut state) = (Vec::new(), Vec::new());
+    limit.policy_field(&mut policy);
+    limit.state_field(&mut state);
+    let fields = [(&RATE_LIMIT_POLICY, policy), (&RATE_LIMIT, state)];
+    // They are printed characters.
+    fields.into_iter().filter_map(|(name, value)| Some((name.clone(), HeaderValue::try_from(value).ok()?)))
 }
 
 /// Returns `true` for headers that frame the body, which the driver writes.

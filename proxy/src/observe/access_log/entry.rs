@@ -44,6 +44,10 @@ pub(crate) struct Entry<'a> {
     pub(crate) header: &'a dyn Fn(&str) -> &'a str,
     /// The client's identity according to an authorisation service.
     pub(crate) user: Option<&'a str>,
+    /// The rate limit that refused the request.
+    pub(crate) limit: Option<&'a str>,
+    /// The rate limit in shadow mode that would have refused it.
+    pub(crate) shadow_limit: Option<&'a str>,
     /// The reason why no endpoint answered.
     pub(crate) reason: Option<&'static str>,
     pub(crate) generation: u64,
@@ -91,6 +95,12 @@ impl Entry<'_> {
         line.text(field!("referer"), self.referer)?;
         if let Some(user) = self.user {
             line.text(field!("user"), user)?;
+        }
+        if let Some(limit) = self.limit {
+            line.text(field!("limit"), limit)?;
+        }
+        if let Some(limit) = self.shadow_limit {
+            line.text(field!("shadow_limit"), limit)?;
         }
         line.plain_or_null(field!("reason"), self.reason);
         line.number(field!("generation"), self.generation)?;
@@ -161,6 +171,8 @@ impl Entry<'_> {
             referer: "",
             header: &|_| "",
             user: None,
+            limit: None,
+            shadow_limit: None,
             reason: None,
             generation: 7,
         }
@@ -215,6 +227,8 @@ mod tests {
             referer: "https://b.test/",
             header: &|_| "",
             user: Some("ann"),
+            limit: Some("shop/api/login"),
+            shadow_limit: Some("shop/api/\"all\""),
             reason: Some("no-endpoints"),
             generation: u64::MAX,
         };
@@ -224,7 +238,8 @@ mod tests {
             "bytes_in": 1, "bytes_out": usize::MAX, "duration_ms": 12345.679, "upstream": "10.0.0.1:80",
             "upstream_connect_ms": 0.001, "upstream_first_byte_ms": 0.002, "tries": 2, "object": "Ingress shop/web",
             "field": "spec.rules[0]", "listener": "https", "tls": "TLSv1_3", "user_agent": "curl/8",
-            "referer": "https://b.test/", "user": "ann", "reason": "no-endpoints", "generation": u64::MAX,
+            "referer": "https://b.test/", "user": "ann", "limit": "shop/api/login",
+            "shadow_limit": "shop/api/\"all\"", "reason": "no-endpoints", "generation": u64::MAX,
         });
         assert_eq!(line(&entry), want);
         let nothing = line(&Entry { client: None, ..Entry::sample("/") });

@@ -77,6 +77,8 @@ impl Exchange {
             std::str::from_utf8(value).unwrap_or("(not UTF-8)")
         };
         let request = self.request.as_ref();
+        let refused_by = ended.reply.and_then(LocalReply::limit).map(|limit| limit.name.to_string());
+        let shadow = self.limits.shadow.as_ref().map(ToString::to_string);
         let attempt = ended.attempts.and_then(Attempts::last);
         outcome::record(
             &arrived.shared,
@@ -108,6 +110,8 @@ impl Exchange {
                 referer: text("referer"),
                 header: &text,
                 user: self.grants.iter().find_map(|granted| granted.identity.as_deref()),
+                limit: refused_by.as_deref(),
+                shadow_limit: shadow.as_deref(),
                 reason: reason.map(Reason::as_str),
                 generation: arrived.snapshot.generation().0,
             },

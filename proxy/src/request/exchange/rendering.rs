@@ -43,7 +43,8 @@ impl Exchange {
     pub(in crate::request) fn labels(&self) -> ReplyFacts<'_> {
         let correlation = self.correlation.as_ref();
         let server = self.shared().options.server_header;
-        ReplyFacts { request_id: &self.request_id, correlation, server, form: ReplyFormat::Text }
+        let (limit, form) = (self.limits.tightest.as_deref(), ReplyFormat::Text);
+        ReplyFacts { request_id: &self.request_id, correlation, limit, server, form }
     }
 
     /// The filters of its route, and of its chosen share; and the grants that it has so far.

@@ -9,7 +9,7 @@ use crate::reason::Reason;
 const NONE: Filters<'_> = Filters { grants: &[], route: &[], share: &[], secure: false, cors: None };
 
 const fn labels(request_id: &RequestId) -> ReplyFacts<'_> {
-    ReplyFacts { request_id, correlation: None, server: false, form: ReplyFormat::Text }
+    ReplyFacts { request_id, correlation: None, limit: None, server: false, form: ReplyFormat::Text }
 }
 
 fn received<'v>(
@@ -55,6 +55,47 @@ fn a_client_that_asks_for_json_gets_problem_details() {
         ("content-length", &length),
     ];
     assert_eq!(lines, want);
+}
+
+#[test]
+fn a_limited_client_learns_when_to_retry_and_its_limit_if_it_is_told() {
+    let (id, notice) = (RequestId::of("abc"), LimitNotice::sample());
+    let reply = LocalReply::limited(notice.clone());
+    for form in [ReplyFormat::Text, ReplyFormat::Json("application/json"), ReplyFormat::Grpc] {
+        let rendered = render(&reply, &ReplyFacts { form, ..labels(&id) }, "GET", &NONE);
+        assert_eq!(values(&rendered, "retry-after"), ["13"], "{form:?}");
+        assert!(values(&rendered, "ratelimit").is_empty() && values(&rendered, "ratelimit-policy").is_empty());
+        let grpc = (200, vec!["14"], vec!["rate-limited"]);
+        let want = if form == ReplyFormat::Grpc { grpc } else { (429, vec![], vec![]) };
+        assert_eq!((rendered.status, values(&rendered, "grpc-status"), values(&rendered, "grpc-message")), want);
+        let told = render(&reply, &ReplyFacts { form, limit: Some(&notice), ..labels(&id) }, "GET", &NONE);
+        assert_eq!(values(&told, "ratelimit-policy"), [r#""login";q=5;w=60"#]);
+        assert_eq!(values(&told, "ratelimit"), [r#""login";r=0;t=13"#]);
+    }
+    let text = render(&reply, &labels(&id), "GET", &NONE);
+    assert_eq!(text.body, "429 Too Many Requests\nreason: rate-limited\nrequest: abc\n");
+    // The edge's other answers tell it, too, and have no time to wait for.
+    let other =
+        render(&Reason::ConnectFailed.into(), &ReplyFacts { limit: Some(&notice), ..labels(&id) }, "GET", &NONE);
+    assert_eq!((values(&other, "ratelimit").len(), values(&other, "retry-after").len()), (1, 0));
+}
+
+#[test]
+fn responses_of_endpoints_tell_the_limit_in_place_of_the_endpoints_own() {
+    let (id, notice) = (RequestId::of("abc"), LimitNotice::sample());
+    let edited = |limit| {
+        let (labels, mut edits) = (ReplyFacts { limit, ..labels(&id) }, Edits::default());
+        let received = Received { status: 101, connection: std::iter::empty(), has_server: true };
+        response(&NONE, &labels, received, &mut edits).unwrap();
+        let text = |edit: Edit<'_>| match edit {
+            Edit::Set(name, value) => format!("{name}: {}", std::str::from_utf8(value).unwrap()),
+            other @ (Edit::Remove(_) | Edit::Add(..)) => panic!("{other:?}"),
+        };
+        edits.iter().map(text).collect::<Vec<_>>()
+    };
+    assert_eq!(edited(None), [""; 0]);
+    let want = [r#"ratelimit-policy: "login";q=5;w=60"#, r#"ratelimit: "login";r=0;t=13"#];
+    assert_eq!(edited(Some(&notice)), want);
 }
 
 #[track_caller]
@@ -209,7 +250,7 @@ fn edits_of_an_own_answer_replace_and_add_but_leave_its_length() {
 #[test]
 fn responses_have_a_request_id_and_a_server_header_where_configured() {
     let (id, ids) = (RequestId::of("abc"), HeaderValue::from_static("x,abc"));
-    let labels = ReplyFacts { request_id: &id, correlation: Some(&ids), server: true, form: ReplyFormat::Text };
+    let labels = ReplyFacts { correlation: Some(&ids), server: true, ..labels(&id) };
     let set = |has_server, filters: &[Filter]| {
         let mut edits = Edits::default();
         let received = Received { status: 101, connection: std::iter::empty(), has_server };
