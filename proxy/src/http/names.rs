@@ -8,11 +8,11 @@ pub(crate) static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-
 /// The name of the edge in `Server`.
 pub(crate) const SERVER_NAME: &str = "tidegate";
 
-/// The ids of a request on its way, the newest last.
 /// Of draft-ietf-httpapi-ratelimit-headers-10.
 pub(crate) static RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 /// Of the same draft.
 pub(crate) static RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+/// The ids of a request on its way, the newest last.
 pub(crate) static X_CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
 /// The arrival time of a request at the edge.
 pub(crate) static X_REQUEST_START: HeaderName = HeaderName::from_static("x-request-start");

@@ -183,6 +183,18 @@ fn a_request_that_one_limit_refuses_is_counted_in_none() {
     check(&[&narrow, &wide], &steps);
 }
 
+/// The second charge of the same limit finds the place taken, as if another request had been faster.
+#[test]
+fn a_charge_that_loses_its_place_takes_back_the_others() {
+    let edge = Edge::new(ROOM);
+    let (wide, once) = (limit("wide", &[(3, 1000)]), limit_by_value("once", &[(1, 1000)]));
+    let lost = edge.decide(0, &[(&wide, ""), (&once, "a"), (&once, "a")]);
+    assert_eq!(text(lost), "refused once 0/1 1000 ms");
+    let left = |limit, values| edge.counters.left(limit, edge.values(values), edge.at(0));
+    assert_eq!((left(&wide, ""), left(&once, "a")), (vec![3], vec![1]));
+    assert_eq!(edge.metric("tidegate_limited_requests_total", "wide", "allowed"), 0.0);
+}
+
 #[test]
 fn a_maximum_of_zero_refuses_all_and_the_largest_is_no_overflow() {
     check(
