@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use tidegate_config::model::{Binds, EdgeSettings, Settings, Transport};
-use tidegate_config::object::ObjectName;
+use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::project::PublicAddress;
 
 pub use crate::addresses::AddressPolicy;
@@ -86,6 +86,15 @@ pub struct Sources {
     pub deis: Option<Deis>,
     /// Gateways and routes of the Gateway API.
     pub gateway: Option<GatewayApi>,
+    /// Kuadrant's policies for them.
+    pub kuadrant: Option<Kuadrant>,
+}
+
+/// The options of Kuadrant's policies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Kuadrant {
+    /// Whether the source is enabled by default only: if the definitions may not be read, it is disabled.
+    pub optional: bool,
 }
 
 /// The options of Ingresses.
@@ -194,9 +203,21 @@ impl Deis {
     }
 }
 
+impl Sources {
+    /// Returns `true` if a kind that a definition defines is read by default only, and not because the operator has
+    /// named its source: if the definition may not be read, the cluster is served without the kind.
+    #[must_use]
+    pub fn optional(&self, kind: Kind) -> bool {
+        if kind == Kind::RateLimitPolicy {
+            return self.kuadrant.is_some_and(|kuadrant| kuadrant.optional);
+        }
+        self.gateway.as_ref().is_some_and(|gateway| gateway.optional)
+    }
+}
+
 impl Default for Sources {
     fn default() -> Self {
-        Self { ingress: Some(Ingresses::default()), deis: None, gateway: None }
+        Self { ingress: Some(Ingresses::default()), deis: None, gateway: None, kuadrant: None }
     }
 }
 

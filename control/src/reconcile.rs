@@ -188,6 +188,7 @@ impl Reconciler {
             causes.note(Cause::Settled { unit: unit.clone() });
         }
         self.waits.begin(begun);
+        touched.policies.iter().for_each(|policy| self.reporting.counts_differ(policy.clone()));
         for service in &touched.changed_services {
             self.names.note_use(&ObjectRef::new(Kind::Service, service.clone()), &self.model.topology);
         }

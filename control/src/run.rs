@@ -241,7 +241,7 @@ impl State {
             let informer = self.kept.begin(informer, &collection, &identity);
             handles.push((collection.clone(), informer.relist()));
             let name = format!("the informer of {collection}");
-            let optional = options.sources.gateway.as_ref().is_some_and(|gateway| gateway.optional);
+            let optional = options.sources.optional(collection.kind);
             let versions = |kind: Kind| kind.versions().iter().map(|version| Arc::from(*version));
             if collection.kind.is_custom() {
                 let informer = informer.while_served(versions(collection.kind)).optional(optional);

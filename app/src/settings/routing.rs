@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use tidegate_config::object::ObjectName;
-use tidegate_control::options::{AddressPolicy, Deis, HostOwnership, Ingresses, Options, Publish, Sources};
+use tidegate_control::options::{AddressPolicy, Deis, HostOwnership, Ingresses, Kuadrant, Options, Publish, Sources};
 
 use super::{InvalidValue, Mode, Sockets, gateway};
 use crate::args::RoutingArgs;
@@ -48,9 +48,10 @@ fn sources(args: &RoutingArgs, sockets: &Sockets, publish: &Publish, mode: Mode)
         class: name("--ingress-class", &args.ingress_class)?,
         controller: name("--controller-class", &args.controller_class)?,
     };
-    let mut sources = Sources { ingress: None, deis: None, gateway: None };
+    let mut sources = Sources { ingress: None, deis: None, gateway: None, kuadrant: None };
+    let by_default = args.source.is_empty();
     let named: Vec<&str> = match &*args.source {
-        [] => vec!["ingress", "gateway"],
+        [] => vec!["ingress", "gateway", "kuadrant"],
         named => named.iter().map(|source| &**source).collect(),
     };
     for source in named {
@@ -60,13 +61,16 @@ fn sources(args: &RoutingArgs, sockets: &Sockets, publish: &Publish, mode: Mode)
                 let controller = name("--gateway-controller", &args.gateway_controller)?;
                 sources.gateway = Some(gateway::read(args, controller, publish, mode)?);
             }
+            "kuadrant" => sources.kuadrant = Some(Kuadrant { optional: by_default }),
             "deis" => {
                 let router = namespaced("--deis-router", &args.deis_router)?;
                 let service = namespaced("--deis-builder", &args.deis_builder)?;
                 let builder = sockets.deis_builder.map(|requested| (service, requested.address));
                 sources.deis = Some(Deis { router, builder });
             }
-            other => return Err(InvalidValue::new("--source", other, "is neither ingress, gateway nor deis")),
+            other => {
+                return Err(InvalidValue::new("--source", other, "is neither ingress, gateway, kuadrant nor deis"));
+            }
         }
     }
     Ok(sources)

@@ -67,7 +67,8 @@ pub use networks::Networks;
 pub use path::{Normalized, PathMatch, RegexCase, normalize};
 pub use policy::{
     Answer, AnyOr, Attributes, AuthProtocol, ConnectionAttributes, Cors, Decision, EvaluationError, ExternalAuth,
-    Guard, Limit, PolicyProgress, Predicate, Question, Rate, Refusal, ValueExpression, run_policies,
+    Guard, Limit, ListenerPolicies, Overridden, PathPolicies, PolicyMap, PolicyProgress, Predicate, Question, Rate, Refusal,
+    TargetPolicies, ValueExpression, run_policies,
 };
 
 pub use retry::RetryPolicy;

@@ -28,6 +28,24 @@ pub struct Origin {
     pub position: u32,
 }
 
+impl Origin {
+    /// The maximum number of matches in one rule of a route of the Gateway API.
+    pub const MATCHES_MAX: u32 = 64;
+
+    /// The position of a match of a rule of a route of the Gateway API: after those of all earlier rules.
+    #[must_use]
+    pub const fn position(rule: u32, number: u32) -> u32 {
+        let last = u32::MAX / Self::MATCHES_MAX - 1;
+        if rule < last { rule * Self::MATCHES_MAX + number } else { last * Self::MATCHES_MAX + number }
+    }
+
+    /// The index of the rule at this position.
+    #[must_use]
+    pub const fn rule_index(&self) -> u32 {
+        self.position / Self::MATCHES_MAX
+    }
+}
+
 /// The action of a route.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub enum Action {

@@ -15,6 +15,7 @@ use super::edge::EdgeSettings;
 use super::host::HostPattern;
 use super::host_routes::HostRoutes;
 use super::listener::{Listener, ListenerTls};
+use super::policy::{Limit, PathPolicies, PolicyMap, no_policies};
 use super::retry::RetryPolicy;
 use super::route::Route;
 use super::route_table::RouteTables;
@@ -51,6 +52,8 @@ pub struct SnapshotParts {
     pub hosts: RouteTables<Arc<HostRoutes>>,
     /// Endpoints by Service port.
     pub backends: BackendMap,
+    /// The policies of paths, by the object that they attach to.
+    pub policies: PolicyMap,
     /// The certificate for every other server name.
     pub default_certificate: Option<Arc<Certificate>>,
     /// Shared settings.
@@ -70,6 +73,7 @@ impl Default for SnapshotParts {
             streams: RouteTables::default(),
             hosts: RouteTables::default(),
             backends: no_backends(),
+            policies: no_policies(),
             default_certificate: None,
             scopes: Arc::default(),
             defaults: Arc::default(),
@@ -192,6 +196,24 @@ impl Snapshot {
     #[must_use]
     pub const fn backends(&self) -> &BackendMap {
         &self.parts.backends
+    }
+
+    /// The policies in effect on the path over a listener to a route; `None` if there are none.
+    #[must_use]
+    pub fn policies(&self, listener: &Listener, route: &Route) -> Option<&Arc<PathPolicies>> {
+        let policies = &self.parts.policies;
+        if policies.is_empty() {
+            return None;
+        }
+        let origin = listener.origin.as_deref();
+        let of_gateway = || policies.get(&origin?.gateway);
+        let target = policies.get(&route.origin.object).or_else(of_gateway)?;
+        target.of(origin, route.origin.rule_index())
+    }
+
+    /// Every limit that is in effect on some path, with duplicates.
+    pub fn limits(&self) -> impl Iterator<Item = &Arc<Limit>> {
+        self.parts.policies.values().flat_map(|target| target.paths()).flat_map(|path| &path.limits)
     }
 
     /// The certificates for a server name in lower case, for clients of this bind: those of the host that takes its

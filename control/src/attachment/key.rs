@@ -29,6 +29,8 @@ pub enum Key {
     Bind(Box<BindKey>),
     /// The global settings.
     Globals,
+    /// The policies of an object.
+    Policies(Box<ObjectRef>),
     /// The listeners of a Gateway.
     GatewayListeners(ObjectName),
     /// The routes that refer to a Service, and the listeners that they are attached to.
@@ -105,6 +107,14 @@ impl Key {
         }
     }
 
+    /// The object whose policies it is about.
+    pub(crate) const fn policy_target(&self) -> Option<&ObjectRef> {
+        match self {
+            Self::Policies(target) => Some(target),
+            _ => None,
+        }
+    }
+
     /// The listener, if the key is one.
     #[must_use]
     pub const fn listener(&self) -> Option<&Arc<ListenerRef>> {
@@ -173,6 +183,7 @@ impl fmt::Display for Key {
             Self::Stream(host) => write!(f, "connections for {host}"),
             Self::Bind(bind) => write!(f, "socket {}", bind.address),
             Self::Globals => f.write_str("global settings"),
+            Self::Policies(target) => write!(f, "policies of {target}"),
             Self::GatewayListeners(gateway) => write!(f, "listeners of {} {gateway}", Kind::Gateway),
             Self::RoutesTo(service) => write!(f, "routes to {service}"),
             Self::Listener(listener) => write!(f, "{listener}"),

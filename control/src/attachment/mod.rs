@@ -6,6 +6,7 @@ mod infrastructure;
 mod key;
 mod listener_ref;
 mod gateway_listeners;
+mod policy_claim;
 mod route_status;
 
 use std::cmp::Ordering;
@@ -31,6 +32,7 @@ pub use gateway_listeners::{GatewayListeners, MergedListener};
 pub use infrastructure::{Endpoints, GatewayInfrastructure};
 pub use key::Key;
 pub use listener_ref::ListenerRef;
+pub(crate) use policy_claim::{AttachedPolicy, PolicyClaim, PolicySection, PolicyTarget};
 pub(crate) use route_status::RouteConditions;
 pub use route_status::RouteStatus;
 
@@ -69,6 +71,8 @@ pub struct OtherClaims {
     pub infrastructure: Option<Arc<GatewayInfrastructure>>,
     /// Its part of the global settings.
     pub globals: Option<Arc<GlobalClaim>>,
+    /// Policies on the paths through objects.
+    pub policies: Box<[PolicyClaim]>,
 }
 
 /// An object's part of the settings of all clients and all connections.
@@ -251,8 +255,10 @@ impl Attachment {
         let streams = self.other_claims().streams.iter().map(|(host, _)| Key::Stream(host.clone()));
         let binds = self.other_claims().binds.iter().map(|(bind, _)| Key::Bind(Box::new(*bind)));
         let globals = self.other_claims().globals.iter().map(|_| Key::Globals);
+        let policies = self.other_claims().policies.iter();
+        let policies = policies.map(|claim| Key::Policies(Box::new(claim.target.object.clone())));
         let listeners = self.listeners.iter().cloned();
-        hosts.chain(scopes).chain(streams).chain(binds).chain(globals).chain(listeners)
+        hosts.chain(scopes).chain(streams).chain(binds).chain(globals).chain(policies).chain(listeners)
     }
 
     /// Whether a key is one of [`Attachment::keys`].
@@ -263,6 +269,7 @@ impl Attachment {
             Key::Stream(host) => self.stream(host).is_some(),
             Key::Bind(bind) => self.bind(bind).is_some(),
             Key::Globals => self.other_claims().globals.is_some(),
+            Key::Policies(target) => self.other_claims().policies.iter().any(|claim| claim.target.object == **target),
             Key::Listener(_) => self.listeners.binary_search(key).is_ok(),
             Key::Object(_)
             | Key::InNamespace(_)
@@ -290,8 +297,10 @@ impl Attachment {
             gateway_listeners,
             infrastructure: _,
             globals,
+            policies,
         } = self.other_claims();
         let asks = !self.claims.is_empty() || !scopes.is_empty() || !streams.is_empty() || globals.is_some();
+        let asks = asks || !policies.is_empty();
         let has_listeners = gateway_listeners.is_some() || !binds.is_empty() || !self.listeners.is_empty();
         !asks && !has_listeners && self.links.is_empty() && self.report.is_none()
     }

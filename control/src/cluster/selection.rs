@@ -158,7 +158,10 @@ mod tests {
         let builder = Some((ObjectName::new("deis", "deis-builder"), ([127, 0, 0, 1], 2222).into()));
         let deis = Deis { router: ObjectName::new("deis", "deis-router"), builder };
         let ingress = ingress.then(Ingresses::default);
-        let options = Options { sources: Sources { ingress, deis: Some(deis), gateway: None }, ..Options::default() };
+        let options = Options {
+            sources: Sources { ingress, deis: Some(deis), gateway: None, kuadrant: None },
+            ..Options::default()
+        };
         let namespaces: Vec<Arc<str>> = namespaces.iter().map(|name| (*name).into()).collect();
         let text = |collection: Collection| {
             let selectors = [

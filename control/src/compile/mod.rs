@@ -10,6 +10,7 @@ mod changed;
 mod findings;
 mod globals;
 mod host;
+mod policies;
 mod report;
 mod scopes;
 mod streams;
@@ -68,6 +69,8 @@ pub struct Compiled {
     hosts: BTreeSet<VirtualHost>,
     /// The hosts whose connections are passed on as bytes, likewise.
     streams: BTreeSet<VirtualHost>,
+    /// The objects with policies in the parts, likewise.
+    policies: BTreeSet<ObjectRef>,
     /// The compiled claims of hosts with many claims.
     claims: BTreeMap<VirtualHost, ClaimIndex>,
     /// For those hosts, the objects whose claims have changed since.
@@ -94,6 +97,8 @@ pub struct Touched {
     pub deferred: BTreeSet<Unit>,
     /// Services that are used now and were not before, or the other way round.
     pub changed_services: BTreeSet<ObjectName>,
+    /// Policies whose effect on some path has changed.
+    pub policies: BTreeSet<ObjectRef>,
 }
 
 /// The hosts and the streams that are deferred.
@@ -125,6 +130,7 @@ impl Next<'_> {
 /// One recompilation in progress.
 pub(crate) struct Pass<'a> {
     defer: Defer<'a>,
+    topology: &'a Topology,
     /// Further units to compile because of the results so far. They come later in order.
     further: BTreeSet<Unit>,
     touched: Touched,
@@ -168,7 +174,8 @@ impl Compiled {
     pub(crate) fn of(inputs: Inputs<'_>) -> (Self, BTreeMap<&'static str, usize>) {
         let mut compiled = Self::empty(inputs.options);
         let defer = Defer { waits: &|_| false, decide: &mut |_, _| false };
-        let mut pass = Pass { defer, further: BTreeSet::new(), touched: Touched::default() };
+        let topology = inputs.topology;
+        let mut pass = Pass { defer, topology, further: BTreeSet::new(), touched: Touched::default() };
         let (mut last, mut count) = (None, BTreeMap::new());
         while let Some(unit) = Unit::after(last.as_ref(), inputs, &compiled) {
             unit.compile(&mut compiled, inputs, &mut pass);
@@ -185,8 +192,8 @@ impl Compiled {
     /// Compiles the dirty units, and the endpoints of Services whose use has changed. A deferred unit stays unchanged.
     ///
     /// A unit that panics keeps its last good state, and the objects it was made of get a finding.
-    pub(crate) fn recompile(&mut self, inputs: Inputs<'_>, dirty: BTreeSet<Unit>, defer: Defer<'_>) -> Touched {
-        let mut pass = Pass { defer, further: dirty, touched: Touched::default() };
+    pub(crate) fn recompile<'a>(&mut self, inputs: Inputs<'a>, dirty: BTreeSet<Unit>, defer: Defer<'a>) -> Touched {
+        let mut pass = Pass { defer, topology: inputs.topology, further: dirty, touched: Touched::default() };
         while let Some(unit) = pass.further.pop_first() {
             *pass.touched.compiled.entry(unit.label()).or_default() += 1;
             if unit.compile(self, inputs, &mut pass) {

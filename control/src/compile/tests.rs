@@ -96,6 +96,7 @@ fn there(compiled: &Compiled, unit: &Unit) -> bool {
     match unit {
         Unit::Host(host) => compiled.parts.hosts.get(host).is_some(),
         Unit::Service(service) => compiled.backends.iter().any(|key| key.service == *service),
+        Unit::Policies(target) => compiled.parts.policies.contains_key(target),
         Unit::Object(object) => compiled.verdicts.contains_key(object),
         Unit::Bind(bind) => compiled.binds.contains(bind),
         Unit::Stream(host) => compiled.parts.streams.get(host).is_some(),

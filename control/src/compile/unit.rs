@@ -243,6 +243,8 @@ macro_rules! units {
 }
 
 units! {
+    /// The policies of the paths through an object.
+    Policies(ObjectRef) = super::policies::Policies,
     /// The verdict on an object, and its own findings.
     Object(ObjectRef) = super::report::Reports,
     /// A socket that objects claim, with its listeners.

@@ -190,7 +190,8 @@ fn of_web() -> Vec<Event> {
         | Kind::TlsRoute
         | Kind::TcpRoute
         | Kind::UdpRoute
-        | Kind::BackendTlsPolicy => Vec::new(),
+        | Kind::BackendTlsPolicy
+        | Kind::RateLimitPolicy => Vec::new(),
     };
     Kind::ALL.map(|kind| listed(Collection { kind, namespace: None }, objects(kind), "1")).into()
 }

@@ -141,7 +141,8 @@ mod tests {
         let text = |entry: &Publication| {
             let whose = entry.changes.units.endpoints.first.first().map(|unit| match unit {
                 Unit::Service(service) => format!(" {}", service.name),
-                other @ (Unit::Object(_)
+                other @ (Unit::Policies(_)
+                | Unit::Object(_)
                 | Unit::Bind(_)
                 | Unit::Host(_)
                 | Unit::Stream(_)

@@ -1,6 +1,7 @@
 //! The status of each object: its digest as last observed, the desired status, and the objects whose status may have to
 //! be written. Of the observed status only a hash is kept.
 
+mod enforced;
 #[cfg(test)]
 mod tests;
 
@@ -236,8 +237,12 @@ impl DesiredReports<'_> {
         Some(Desired::Status { controller, generation, status, only_in_place_of_ours: false })
     }
 
-    /// A status with the number of routes that are attached to each listener, and for a class whether Gateways use it.
+    /// A status with the parts that depend on other objects: the number of routes that are attached to each listener,
+    /// for a class whether Gateways use it, and for a policy whether it is in effect.
     fn counted(self, object: &ObjectRef, status: &Arc<OwnStatus>) -> Arc<OwnStatus> {
+        if object.kind == Kind::RateLimitPolicy {
+            return Arc::new(enforced::with_effect(self.model, object, status));
+        }
         if object.kind == Kind::GatewayClass {
             return Arc::new(OwnStatus { in_use: Some(self.in_use(object)), ..OwnStatus::clone(status) });
         }

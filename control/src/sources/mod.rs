@@ -8,6 +8,7 @@ mod default_certificate;
 mod deis;
 mod gateway;
 mod ingress;
+mod kuadrant;
 mod reader;
 mod spec;
 
@@ -102,7 +103,7 @@ fn by_kind(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
         | Kind::ConfigMap
         | Kind::ReferenceGrant => Attachment::reporting(object, world),
         Kind::BackendTlsPolicy => gateway::attach_policy(reader, object),
-        Kind::RateLimitPolicy => Attachment::reporting(object, world),
+        Kind::RateLimitPolicy => kuadrant::attach_rate_limits(reader, object),
     }
 }
 

@@ -13,7 +13,7 @@ use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{BackendRef, PortRef, Service, ServiceKind};
 
 use crate::addresses::{Allowed, KUBERNETES};
-use crate::attachment::Key;
+use crate::attachment::{GatewayListeners, Key};
 use crate::options::Options;
 use crate::topology::Topology;
 use crate::world::World;
@@ -51,6 +51,23 @@ impl<'w> Reader<'w> {
     /// The attachments so far, likewise.
     pub(super) const fn topology(&self) -> &'w Topology {
         self.topology
+    }
+
+    /// The generation of an object, for its conditions.
+    pub(super) fn generation(&self, object: &ObjectRef) -> i64 {
+        self.world.generation_of(object).unwrap_or_default()
+    }
+
+    /// Whether an object exists, whether it is ours and can be read or not.
+    pub(super) fn exists(&mut self, object: &ObjectRef) -> bool {
+        self.note(Key::Object(object.clone()));
+        self.world.holds(object)
+    }
+
+    /// The listeners of a Gateway; `None` if it does not exist or is not ours.
+    pub(super) fn gateway_listeners(&mut self, gateway: &ObjectRef) -> Option<Arc<GatewayListeners>> {
+        self.note(Key::GatewayListeners(gateway.name.clone()));
+        self.topology.gateway_listeners(gateway).cloned()
     }
 
     pub(super) fn service(&mut self, name: &ObjectName) -> Option<&'w Arc<Service>> {

@@ -2,14 +2,14 @@
 
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
-use super::{deis, gateway, ingress};
+use super::{deis, gateway, ingress, kuadrant};
 use crate::options::{Options, Publish};
 
 /// The kinds that every source needs, for the endpoints and certificates of its routes.
 const SHARED: [Kind; 3] = [Kind::Service, Kind::EndpointSlice, Kind::Secret];
 
 /// Every source.
-static SOURCES: [SourceSpec; 3] = [ingress::SPEC, deis::SPEC, gateway::SPEC];
+static SOURCES: [SourceSpec; 4] = [ingress::SPEC, deis::SPEC, gateway::SPEC, kuadrant::SPEC];
 
 /// One source of routes.
 pub(super) struct SourceSpec {

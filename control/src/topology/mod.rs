@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tidegate_config::model::{BindKey, BindProtocol, ScopeId, Settings, StreamRoute, VirtualHost};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
-use crate::attachment::{Attachment, BindClaim, Claim, ClaimTerms, GlobalClaim, Key, Report};
+use crate::attachment::{Attachment, BindClaim, Claim, ClaimTerms, GlobalClaim, Key, PolicyClaim, Report};
 use crate::recent::Recent;
 
 /// The attachments of all objects, and an index of the objects by key.
@@ -224,6 +224,32 @@ impl Topology {
     pub(crate) fn globals(&self) -> impl Iterator<Item = (&ObjectRef, &GlobalClaim)> {
         let objects = self.dependents(&Key::Globals);
         objects.filter_map(|object| Some((object, &**self.attachments.get(object)?.other_claims().globals.as_ref()?)))
+    }
+
+    /// The policies that attach to an object or to a section of it.
+    pub(crate) fn policies_of<'t>(&'t self, target: &ObjectRef) -> impl Iterator<Item = &'t PolicyClaim> + use<'t> {
+        let target = target.clone();
+        let objects = self.dependents(&Key::Policies(Box::new(target.clone())));
+        let claims =
+            objects.filter_map(|object| self.attachments.get(object)).flat_map(|it| &it.other_claims().policies);
+        claims.filter(move |claim| claim.target.object == target)
+    }
+
+    /// Whether policies attach to an object or to a section of it.
+    pub(crate) fn has_policies(&self, target: &ObjectRef) -> bool {
+        self.has_dependents(&Key::Policies(Box::new(target.clone())))
+    }
+
+    /// The first object that policies attach to after another one, or of all.
+    pub(crate) fn policy_target_after(&self, last: Option<&ObjectRef>) -> Option<&ObjectRef> {
+        let first = last.cloned().unwrap_or_else(|| ObjectRef::new(Kind::FIRST, ObjectName::default()));
+        self.from(Key::Policies(Box::new(first)), Key::policy_target).find(|target| Some(*target) != last)
+    }
+
+    /// The routes of a Gateway that policies of their own attach to.
+    pub(crate) fn routes_with_policies(&self, gateway: &ObjectName) -> impl Iterator<Item = &ObjectRef> {
+        let routes = self.dependents(&Key::GatewayListeners(gateway.clone())).filter(|object| object.kind.is_route());
+        routes.filter(|route| self.has_policies(route))
     }
 
     /// The routes of the connections for a host, in the order of their objects.

@@ -89,7 +89,7 @@ fn only_the_kubernetes_service_routes_to_its_endpoints() {
 fn the_default_service_of_deis_is_left_out_too() {
     const TOLD: &str = "Deployment deis/deis-router: metadata.annotations[router.deis.io/nginx.defaultServiceIP]: \
                         address 10.0.0.1 is not used: it is the API server";
-    let sources = Sources { ingress: None, deis: Some(deis()), gateway: None };
+    let sources = Sources { ingress: None, deis: Some(deis()), gateway: None, kuadrant: None };
     let mut bench = Bench::of(Options { sources, ..Options::default() }, Kind::ALL.map(all_of));
     for kind in Kind::ALL {
         bench.list(kind, &[]);

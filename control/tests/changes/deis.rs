@@ -39,7 +39,7 @@ pub(crate) const PLATFORM: (&str, &str) = ("platformDomain", "apps.example");
 
 /// Two applications below a platform domain; one of them also has a domain of its own.
 fn running() -> Bench {
-    let sources = Sources { ingress: Some(Ingresses::default()), deis: Some(deis()), gateway: None };
+    let sources = Sources { ingress: Some(Ingresses::default()), deis: Some(deis()), gateway: None, kuadrant: None };
     let mut bench = Bench::of(Options { sources, ..Options::default() }, Kind::ALL.map(all_of));
     for kind in Kind::ALL {
         bench.list(kind, &[]);

@@ -27,7 +27,7 @@ fn name(number: usize) -> String {
 
 /// All applications, as after a start.
 fn running() -> Bench {
-    let sources = Sources { ingress: Some(Ingresses::default()), deis: Some(deis()), gateway: None };
+    let sources = Sources { ingress: Some(Ingresses::default()), deis: Some(deis()), gateway: None, kuadrant: None };
     let mut bench = Bench::of(Options { sources, ..Options::default() }, Kind::ALL.map(all_of));
     let services: Vec<Value> = (0..APPS).map(numbered).collect();
     let slices: Vec<Value> = (0..APPS).map(|number| slice(&name(number), &["10.0.0.1"])).collect();

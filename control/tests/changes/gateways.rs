@@ -23,7 +23,7 @@ fn running_from(pool: &[&str], listeners: &Value) -> Bench {
 }
 
 /// The options with these addresses and Services for Gateways.
-fn options(pool: &[&str], services: GatewayServices) -> Options {
+pub(crate) fn options(pool: &[&str], services: GatewayServices) -> Options {
     let gateway = GatewayApi {
         controller: "tidegate.io/gateway".into(),
         addresses: pool.iter().map(|address| address.parse().unwrap()).collect(),
@@ -39,7 +39,7 @@ fn running_with(pool: &[&str], services: GatewayServices, listeners: &Value) -> 
 }
 
 /// The same with these options.
-fn running_under(options: Options, listeners: &Value) -> Bench {
+pub(crate) fn running_under(options: Options, listeners: &Value) -> Bench {
     let mut bench = Bench::of(options, Kind::ALL.map(all_of));
     for kind in Kind::ALL {
         bench.list(kind, &[]);

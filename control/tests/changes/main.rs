@@ -16,6 +16,7 @@ mod hostile;
 mod lives;
 mod manifests;
 mod order;
+mod policies;
 mod settle;
 mod settle_gateway;
 mod takeover;

@@ -266,7 +266,11 @@ fn every_case_compiles_to_its_golden() {
         ..Effective::DEFAULT
     };
     let usual = Usual { effective, compression: DeisRouter::default().compression };
-    check("deis", &Sources { ingress: Some(Ingresses::default()), deis: Some(deis()), gateway: None }, &usual);
+    check(
+        "deis",
+        &Sources { ingress: Some(Ingresses::default()), deis: Some(deis()), gateway: None, kuadrant: None },
+        &usual,
+    );
     let addresses = (1..4).map(|last| [127, 0, 1, last].into()).collect();
     let controller: Arc<str> = "tidegate.io/gateway".into();
     let gateway = Some(GatewayApi {
@@ -276,12 +280,16 @@ fn every_case_compiles_to_its_golden() {
         optional: false,
     });
     let usual = Usual { effective: Effective::DEFAULT, compression: None };
-    check("gateway", &Sources { ingress: Some(Ingresses::default()), deis: None, gateway }, &usual);
+    check("gateway", &Sources { ingress: Some(Ingresses::default()), deis: None, gateway, kuadrant: None }, &usual);
     let kind = ServiceType::LoadBalancer;
     let to_pods = ToPods { kind, edge: ObjectName::new("tidegate", "tidegate"), ports: (20000, 20004) };
     let services = GatewayServices::ToPods(to_pods);
     let gateway = Some(GatewayApi { controller, addresses: Arc::default(), services, optional: false });
-    check("gateway_services", &Sources { ingress: Some(Ingresses::default()), deis: None, gateway }, &usual);
+    check(
+        "gateway_services",
+        &Sources { ingress: Some(Ingresses::default()), deis: None, gateway, kuadrant: None },
+        &usual,
+    );
 }
 
 /// The desired infrastructure of each object.

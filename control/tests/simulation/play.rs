@@ -37,7 +37,7 @@ fn options(die: &mut fastrand::Rng) -> Options {
         services: GatewayServices::Off,
         optional: false,
     });
-    let sources = Sources { ingress: Some(Ingresses::default()), deis, gateway };
+    let sources = Sources { ingress: Some(Ingresses::default()), deis, gateway, kuadrant: None };
     let key = BindKey { address: ([127, 0, 0, 1], 80).into(), protocol: BindProtocol::Http };
     let binds = [Bind { key, listeners: [Listener::for_every_host("http")].into() }].into();
     // The limit is usually low, so that hosts are compiled incrementally.

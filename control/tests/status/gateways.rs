@@ -57,7 +57,7 @@ async fn gateway(api: &Api, name: &str) {
 fn edge(api: &Api, services: GatewayServices, identity: &str) -> Edge {
     let addresses = ["192.0.2.1".parse().unwrap()].into();
     let gateway = Some(GatewayApi { controller: "tidegate.io/gateway".into(), addresses, services, optional: false });
-    let sources = Sources { ingress: Some(Ingresses::default()), deis: None, gateway };
+    let sources = Sources { ingress: Some(Ingresses::default()), deis: None, gateway, kuadrant: None };
     Edge::with(api.slow_client(), Options { sources, ..Options::default() }, TERMS, identity)
 }
 

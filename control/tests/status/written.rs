@@ -94,7 +94,7 @@ async fn everything_that_the_edge_writes_is_known_to_its_own_tables() {
         services: to_pods(),
         optional: false,
     };
-    let sources = Sources { ingress: Some(Ingresses::default()), deis: None, gateway: Some(gateway) };
+    let sources = Sources { ingress: Some(Ingresses::default()), deis: None, gateway: Some(gateway), kuadrant: None };
     let (writes, mut written) = unbounded_channel();
     let options = Options { sources, publish: addresses(&["192.0.2.1"]), ..Options::default() };
     let _edge = Edge::with(api.strict_client(writes), options, TERMS, "a");

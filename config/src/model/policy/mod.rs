@@ -12,6 +12,7 @@ mod cors;
 mod external_auth;
 mod guard;
 mod limit;
+mod path;
 
 use std::sync::Arc;
 
@@ -21,6 +22,8 @@ pub use cors::{AnyOr, Cors};
 pub use external_auth::{AuthProtocol, ExternalAuth};
 pub use guard::Guard;
 pub use limit::{Limit, Rate};
+pub(super) use path::no_policies;
+pub use path::{ListenerPolicies, Overridden, PathPolicies, PolicyMap, TargetPolicies};
 
 use super::backend::{Destination, Target};
 use super::condition::Head;

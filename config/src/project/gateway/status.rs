@@ -14,8 +14,8 @@ use crate::object::Kind;
 use crate::project::raw_object::RawObject;
 
 /// Types of conditions on objects that Tidegate writes. Others are left unchanged.
-pub const OWN_CONDITIONS: [&str; 5] =
-    ["Accepted", "Programmed", "ResolvedRefs", "InsecureFrontendValidationMode", "SupportedVersion"];
+pub const OWN_CONDITIONS: [&str; 6] =
+    ["Accepted", "Enforced", "Programmed", "ResolvedRefs", "InsecureFrontendValidationMode", "SupportedVersion"];
 /// Types of conditions on listeners that Tidegate writes. Others are left unchanged.
 pub const OWN_LISTENER_CONDITIONS: [&str; 5] =
     ["Accepted", "Programmed", "ResolvedRefs", "Conflicted", "OverlappingTLSConfig"];

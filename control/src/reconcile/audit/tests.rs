@@ -123,7 +123,8 @@ impl Bench {
                 | Kind::TlsRoute
                 | Kind::TcpRoute
                 | Kind::UdpRoute
-                | Kind::BackendTlsPolicy => Vec::new(),
+                | Kind::BackendTlsPolicy
+                | Kind::RateLimitPolicy => Vec::new(),
             };
             let (resource_version, received) = ("1".into(), bench.now);
             bench.observe(Event::Listed { collection, objects, complete: true, resource_version, received });

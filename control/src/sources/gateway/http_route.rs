@@ -15,9 +15,6 @@ use super::rule::Rules;
 use crate::attachment::{Attachment, Claim, ClaimTerms, ConditionReason, Key, Report, RouteConditions, RouteStatus};
 use crate::sources::reader::Reader;
 
-/// The limit of matches in one rule, for the order of routes.
-const MATCHES_MAX: u32 = 64;
-
 /// A rule of either kind of route.
 struct Rule<'p> {
     index: usize,
@@ -122,9 +119,8 @@ fn attach(
         }
         for (number, (path, conditions)) in (0_u32..).zip(&rule.matches) {
             let field = field_name(&format!("{field}.matches[{number}]"));
-            let index = u32::try_from(rule.index).unwrap_or(u32::MAX / MATCHES_MAX);
-            let origin =
-                Origin { object: object.clone(), age: age.clone(), field, position: index * MATCHES_MAX + number };
+            let position = Origin::position(u32::try_from(rule.index).unwrap_or(u32::MAX), number);
+            let origin = Origin { object: object.clone(), age: age.clone(), field, position };
             routes.push(Arc::new(Route {
                 rule: rule.name.cloned(),
                 conditions: conditions.clone(),

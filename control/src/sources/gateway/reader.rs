@@ -10,7 +10,7 @@ use tidegate_config::project::gateway::{
 };
 
 use super::{parent_of, winner};
-use crate::attachment::{ConditionReason, GatewayListeners, Key, MergedListener};
+use crate::attachment::{ConditionReason, Key, MergedListener};
 use crate::sources::reader::Reader;
 
 /// The expected kind of a reference of the Gateway API, and the reasons of conditions for other references.
@@ -26,11 +26,6 @@ pub(super) struct ExpectedKind {
 
 /// Reads for the Gateway API.
 impl<'w> Reader<'w> {
-    /// The generation of an object, for its conditions.
-    pub(super) fn generation(&self, object: &ObjectRef) -> i64 {
-        self.world().generation_of(object).unwrap_or_default()
-    }
-
     /// The release in each CustomResourceDefinition; empty if none has been read.
     pub(super) fn releases(&mut self) -> &'w BTreeMap<Kind, Arc<str>> {
         self.note(Key::Definitions);
@@ -51,12 +46,6 @@ impl<'w> Reader<'w> {
         all.filter(|gateway| self.gateway_class(&gateway.class).is_some())
     }
 
-    /// Whether an object exists, whether it is ours and can be read or not.
-    pub(super) fn exists(&mut self, object: &ObjectRef) -> bool {
-        self.note(Key::Object(object.clone()));
-        self.world().holds(object)
-    }
-
     /// Every ListenerSet.
     pub(super) fn listener_sets(&mut self) -> impl Iterator<Item = &'w Arc<ListenerSet>> + use<'w> {
         self.note(Key::Any(Kind::ListenerSet));
@@ -66,12 +55,6 @@ impl<'w> Reader<'w> {
     pub(super) fn listener_set(&mut self, name: &ObjectName) -> Option<&'w Arc<ListenerSet>> {
         self.note(Key::Object(ObjectRef::new(Kind::ListenerSet, name.clone())));
         self.world().listener_sets.get(name)
-    }
-
-    /// The listeners of a Gateway; `None` if it does not exist or is not ours.
-    pub(super) fn gateway_listeners(&mut self, gateway: &ObjectRef) -> Option<Arc<GatewayListeners>> {
-        self.note(Key::GatewayListeners(gateway.name.clone()));
-        self.topology().gateway_listeners(gateway).cloned()
     }
 
     /// The route of another kind that takes precedence over this one for `hosts` on a listener.

@@ -1,0 +1,177 @@
+//! The policies of paths. A path leads from a Gateway through a listener and a route to a rule, and policies attach to
+//! any of these. The policies of a path are an entry of the snapshot beside the routes, so a changed policy of a
+//! Gateway replaces one entry, however many routes inherit it.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rpds::HashTrieMapSync;
+use serde::Serialize;
+
+use super::super::listener::ListenerOrigin;
+use super::Limit;
+use crate::object::{ObjectName, ObjectRef};
+
+/// The policies by the object that they attach to: a Gateway, or the object of routes. The entry of a route includes
+/// the policies that it inherits.
+pub type PolicyMap = HashTrieMapSync<ObjectRef, Arc<TargetPolicies>, foldhash::fast::RandomState>;
+
+/// No policies.
+pub(in crate::model) fn no_policies() -> PolicyMap {
+    PolicyMap::new_with_hasher_and_ptr_kind(foldhash::fast::RandomState::default())
+}
+
+/// The policies in effect on a path.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct PathPolicies {
+    /// The limits, in the order of their names.
+    pub limits: Box<[Arc<Limit>]>,
+    /// The entries of policies of the path that are not in effect.
+    pub overridden: Box<[Overridden]>,
+}
+
+/// An entry of a policy that another policy of the path overrides.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+pub struct Overridden {
+    /// The policy.
+    pub policy: ObjectRef,
+    /// The name of the entry in the policy.
+    pub name: Arc<str>,
+    /// The policy that is in effect instead.
+    pub winner: ObjectRef,
+}
+
+/// The policies of the paths through one object.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct TargetPolicies {
+    listeners: Box<[ListenerPolicies]>,
+}
+
+/// The policies of the paths through one object that come over some listeners.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ListenerPolicies {
+    /// The Gateway of the listeners; `None` for those of the operator.
+    pub gateway: Option<ObjectName>,
+    /// The listener of the Gateway that policies attach to; `None` for all its other listeners, and those of its
+    /// ListenerSets.
+    pub section: Option<Arc<str>>,
+    /// The policies of the rules that no policy attaches to.
+    pub whole: Arc<PathPolicies>,
+    /// The policies of the other rules, by their index in the route.
+    pub rules: BTreeMap<u32, Arc<PathPolicies>>,
+}
+
+impl ListenerPolicies {
+    fn cmp_listener(&self, gateway: Option<&ObjectName>, section: Option<&str>) -> Ordering {
+        (self.gateway.as_ref(), self.section.as_deref()).cmp(&(gateway, section))
+    }
+
+    /// The policies of each path.
+    pub fn paths(&self) -> impl Iterator<Item = &Arc<PathPolicies>> {
+        std::iter::once(&self.whole).chain(self.rules.values())
+    }
+}
+
+impl TargetPolicies {
+    /// The policies of the paths through an object. Listeners that are not among these have none.
+    #[must_use]
+    pub fn new(mut listeners: Vec<ListenerPolicies>) -> Self {
+        listeners.sort_unstable_by(|a, b| a.cmp_listener(b.gateway.as_ref(), b.section.as_deref()));
+        Self { listeners: listeners.into() }
+    }
+
+    /// By listener.
+    #[must_use]
+    pub fn listeners(&self) -> &[ListenerPolicies] {
+        &self.listeners
+    }
+
+    /// The policies of the paths over a listener: those for its section, else those for the rest of its Gateway.
+    #[must_use]
+    pub fn over(&self, listener: Option<&ListenerOrigin>) -> Option<&ListenerPolicies> {
+        let gateway = listener.map(|listener| &listener.gateway.name);
+        let section = listener.filter(|listener| listener.set.is_none()).map(|listener| &*listener.name);
+        let find = |section: Option<&str>| {
+            let index = self.listeners.binary_search_by(|it| it.cmp_listener(gateway, section)).ok()?;
+            self.listeners.get(index)
+        };
+        section.and_then(|section| find(Some(section))).or_else(|| find(None))
+    }
+
+    /// The policies of the path over a listener to a rule.
+    #[must_use]
+    pub fn of(&self, listener: Option<&ListenerOrigin>, rule: u32) -> Option<&Arc<PathPolicies>> {
+        let over = self.over(listener)?;
+        Some(over.rules.get(&rule).unwrap_or(&over.whole))
+    }
+
+    /// The policies of each path.
+    pub fn paths(&self) -> impl Iterator<Item = &Arc<PathPolicies>> {
+        self.listeners.iter().flat_map(ListenerPolicies::paths)
+    }
+}
+
+impl PathPolicies {
+    /// The policies that have an entry here, in effect or not, with duplicates.
+    pub fn policies(&self) -> impl Iterator<Item = &ObjectRef> {
+        let in_effect = self.limits.iter().map(|limit| &limit.policy);
+        in_effect.chain(self.overridden.iter().map(|overridden| &overridden.policy))
+    }
+
+    /// Returns `true` if no policy has an entry here.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.limits.is_empty() && self.overridden.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::Kind;
+
+    fn policies(winner: &str) -> Arc<PathPolicies> {
+        let policy = |name: &str| ObjectRef::new(Kind::RateLimitPolicy, ObjectName::new("shop", name));
+        let overridden = Overridden { policy: policy("any"), name: "x".into(), winner: policy(winner) };
+        Arc::new(PathPolicies { limits: Box::default(), overridden: [overridden].into() })
+    }
+
+    fn over(gateway: Option<&str>, section: Option<&str>, whole: &str, rule_1: Option<&str>) -> ListenerPolicies {
+        ListenerPolicies {
+            gateway: gateway.map(|name| ObjectName::new("infra", name)),
+            section: section.map(Into::into),
+            whole: policies(whole),
+            rules: rule_1.map(|name| (1, policies(name))).into_iter().collect(),
+        }
+    }
+
+    #[test]
+    fn the_most_specific_entry_of_a_path_counts() {
+        let target = TargetPolicies::new(vec![
+            over(Some("edge"), Some("web"), "web", Some("web-1")),
+            over(Some("edge"), None, "rest", None),
+            over(Some("other"), Some("web"), "other-web", None),
+        ]);
+        let check = |gateway: Option<&str>, set: Option<&str>, section: &str, rule: u32, want: Option<&str>| {
+            let object = |kind, name: &str| ObjectRef::new(kind, ObjectName::new("infra", name));
+            let origin = gateway.map(|gateway| ListenerOrigin {
+                gateway: object(Kind::Gateway, gateway),
+                set: set.map(|set| object(Kind::ListenerSet, set)),
+                name: section.into(),
+            });
+            let got = target.of(origin.as_ref(), rule).and_then(|policies| policies.overridden.first());
+            assert_eq!(got.map(|overridden| &*overridden.winner.name.name), want, "{gateway:?} {section} {rule}");
+        };
+        check(Some("edge"), None, "web", 0, Some("web"));
+        check(Some("edge"), None, "web", 1, Some("web-1"));
+        check(Some("edge"), None, "db", 1, Some("rest"));
+        check(Some("edge"), Some("more"), "web", 1, Some("rest"));
+        check(Some("other"), None, "web", 1, Some("other-web"));
+        check(Some("other"), None, "db", 0, None);
+        check(Some("third"), None, "web", 0, None);
+        check(None, None, "http", 0, None);
+        let of_operator = TargetPolicies::new(vec![over(None, None, "all", None)]);
+        assert!(of_operator.of(None, 7).is_some());
+    }
+}

@@ -1,0 +1,163 @@
+//! Whether a policy is in effect: the condition `Enforced`, from the paths that requests can take.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tidegate_config::model::{ListenerPolicies, PathPolicies};
+use tidegate_config::object::{Kind, ObjectRef};
+use tidegate_config::project::gateway::OwnStatus;
+
+use crate::attachment::{Conditions, Key, ListenerRef, MergedListener, PolicyClaim, PolicySection};
+use crate::reconcile::model::Model;
+
+/// The effect of a policy on the paths through its target.
+#[derive(Debug, Default)]
+struct Effect {
+    /// Whether there is such a path at all.
+    has_paths: bool,
+    /// Whether any entry is in effect on any path.
+    in_effect: bool,
+    /// The policies that override entries of it on some path.
+    winners: BTreeSet<ObjectRef>,
+}
+
+impl Effect {
+    fn add(&mut self, policy: &ObjectRef, path: &PathPolicies) {
+        self.has_paths = true;
+        self.in_effect |= path.limits.iter().any(|limit| limit.policy == *policy && !limit.rates.is_empty());
+        let lost = path.overridden.iter().filter(|overridden| overridden.policy == *policy);
+        self.winners.extend(lost.map(|overridden| overridden.winner.clone()));
+    }
+}
+
+/// The status of a policy, with the condition `Enforced` if the policy is accepted.
+pub(super) fn with_effect(model: &Model, policy: &ObjectRef, status: &OwnStatus) -> OwnStatus {
+    let mut status = status.clone();
+    let claims: Vec<&PolicyClaim> =
+        model.topology.get(policy).map_or(&[][..], |it| &it.other_claims().policies).iter().collect();
+    if claims.is_empty() {
+        return status;
+    }
+    let mut effect = Effect::default();
+    for claim in claims {
+        let add = |path: &PathPolicies| effect.add(policy, path);
+        if claim.target.object.kind == Kind::Gateway {
+            each_path_of_gateway(model, claim, add);
+        } else {
+            each_path_of_route(model, claim, add);
+        }
+    }
+    let left_out = model.world.rate_limit_policies.get(&policy.name).map_or(&[][..], |policy| &policy.left_out);
+    let generation = model.world.generation_of(policy).unwrap_or_default();
+    status.conditions.extend(condition(generation, &effect, left_out).into_list());
+    status.conditions.sort_unstable();
+    status
+}
+
+fn condition(generation: i64, effect: &Effect, left_out: &[String]) -> Conditions {
+    let mut conditions = Conditions::about(generation);
+    let names = || effect.winners.iter().map(|winner| winner.name.to_string()).collect::<Vec<_>>().join(", ");
+    let mut partly: Vec<String> = left_out.to_vec();
+    if !effect.winners.is_empty() {
+        partly.push(format!("overridden on some paths by [{}]", names()));
+    }
+    let partly = || format!("partially enforced: {}", partly.join("; "));
+    let mut put = |status, reason, message: String| conditions.put("Enforced", status, reason, message);
+    match effect {
+        Effect { has_paths: false, .. } => {
+            put("False", "Unknown", "not in the path of any accepted route".to_owned());
+        }
+        Effect { in_effect: true, winners, .. } if winners.is_empty() && left_out.is_empty() => {
+            put("True", "Enforced", String::new());
+        }
+        Effect { in_effect: true, .. } => put("True", "Enforced", partly()),
+        Effect { winners, .. } if !winners.is_empty() => {
+            put("False", "Overridden", format!("overridden by [{}]", names()));
+        }
+        Effect { .. } if !left_out.is_empty() => put("False", "InvalidCelExpression", left_out.join("; ")),
+        Effect { .. } => put("False", "Unknown", "it has no limit with a rate".to_owned()),
+    }
+    conditions
+}
+
+/// The paths through a Gateway, or through one of its listeners: those to routes without policies, which have the
+/// policies of the Gateway, and those to routes with policies.
+fn each_path_of_gateway(model: &Model, claim: &PolicyClaim, mut add: impl FnMut(&PathPolicies)) {
+    let (topology, policies) = (&model.topology, &model.compiled.parts.policies);
+    let gateway = &claim.target.object;
+    let Some(merged) = topology.gateway_listeners(gateway) else { return };
+    let serving: Vec<&MergedListener> = merged.listeners.iter().filter(|listener| listener.serves()).collect();
+    if let Some(own) = policies.get(gateway) {
+        for entry in own.listeners().iter().filter(|entry| includes(&claim.target.section, entry)) {
+            let over = |listener: &&&MergedListener| {
+                own.over(Some(&origin(gateway, listener))).is_some_and(|it| std::ptr::eq(it, entry))
+            };
+            let mut listeners = serving.iter().filter(over);
+            let inherits = |object: &ObjectRef| object.kind.is_route() && !policies.contains_key(object);
+            if listeners.any(|listener| topology.dependents(&listener.key()).any(inherits)) {
+                entry.paths().for_each(|path| add(path));
+            }
+        }
+    }
+    let routes = topology.dependents(&Key::GatewayListeners(gateway.name.clone()));
+    for route in routes.filter(|object| object.kind.is_route()) {
+        let Some(target) = policies.get(route) else { continue };
+        let over = |listener: &MergedListener| target.over(Some(&origin(gateway, listener)));
+        each_attached(model, route, &serving, over, |entry| {
+            if includes(&claim.target.section, entry) {
+                entry.paths().for_each(|path| add(path));
+            }
+        });
+    }
+}
+
+/// The paths to a route, or to one of its rules.
+fn each_path_of_route(model: &Model, claim: &PolicyClaim, mut add: impl FnMut(&PathPolicies)) {
+    let route = &claim.target.object;
+    let Some(target) = model.compiled.parts.policies.get(route) else { return };
+    let mut add_entry = |entry: &ListenerPolicies| match &claim.target.section {
+        Some(PolicySection::Rule(rule)) => entry.rules.get(rule).into_iter().for_each(|path| add(path)),
+        Some(PolicySection::Listener(_)) | None => entry.paths().for_each(|path| add(path)),
+    };
+    let gateways = model.topology.links_of(route).iter().filter_map(Key::gateway_listeners);
+    for gateway in gateways {
+        let Some(merged) = model.topology.gateway_listeners(&gateway) else { continue };
+        let serving: Vec<&MergedListener> = merged.listeners.iter().filter(|listener| listener.serves()).collect();
+        let over = |listener: &MergedListener| target.over(Some(&origin(&gateway, listener)));
+        each_attached(model, route, &serving, over, &mut add_entry);
+    }
+}
+
+/// Calls `each` with the entry of every listener that a route is attached to, once for each entry.
+fn each_attached<'e>(
+    model: &Model,
+    route: &ObjectRef,
+    listeners: &[&MergedListener],
+    over: impl Fn(&MergedListener) -> Option<&'e ListenerPolicies>,
+    mut each: impl FnMut(&ListenerPolicies),
+) {
+    let Some(attachment) = model.topology.get(route) else { return };
+    let attached = listeners.iter().filter(|listener| attachment.listeners.binary_search(&listener.key()).is_ok());
+    let mut seen: Vec<&ListenerPolicies> = Vec::new();
+    for entry in attached.filter_map(|listener| over(listener)) {
+        if !seen.iter().any(|same| std::ptr::eq(*same, entry)) {
+            seen.push(entry);
+            each(entry);
+        }
+    }
+}
+
+/// Whether a policy for a section of a Gateway, or for all of it, takes part in an entry.
+fn includes(section: &Option<PolicySection>, entry: &ListenerPolicies) -> bool {
+    match section {
+        Some(PolicySection::Listener(name)) => entry.section.as_ref() == Some(name),
+        Some(PolicySection::Rule(_)) | None => true,
+    }
+}
+
+/// A listener as the model names it.
+fn origin(gateway: &ObjectRef, listener: &MergedListener) -> tidegate_config::model::ListenerOrigin {
+    let ListenerRef { owner, section } = &*listener.listener;
+    let set = (owner.kind == Kind::ListenerSet).then(|| owner.clone());
+    tidegate_config::model::ListenerOrigin { gateway: gateway.clone(), set, name: Arc::clone(section) }
+}

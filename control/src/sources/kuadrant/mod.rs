@@ -1,0 +1,120 @@
+//! Kuadrant's policies: RateLimitPolicy attaches limits to the paths through a Gateway, a listener, a route or a rule.
+//! The compiler combines the policies of a path, and so decides which are in effect; here only a policy's own target
+//! and form are judged.
+
+use std::sync::Arc;
+
+use tidegate_config::object::{Kind, ObjectRef};
+use tidegate_config::project::gateway::OwnStatus;
+use tidegate_config::project::kuadrant::{PolicyTargetRef, RateLimitPolicy};
+
+use super::reader::Reader;
+use super::spec::SourceSpec;
+use crate::attachment::{
+    AttachedPolicy, Attachment, ConditionReason, Conditions, PolicyClaim, PolicySection, PolicyTarget, Report,
+};
+
+/// Policies for the paths of the Gateway API. A cluster may lack their definitions.
+pub(super) const SPEC: SourceSpec = SourceSpec {
+    enabled: |options| options.sources.kuadrant.is_some(),
+    kinds: &[Kind::RateLimitPolicy],
+    required: &[],
+    beside: Some(Kind::RateLimitPolicy),
+    by_name: &[],
+    class: None,
+    anywhere: |_, _| Vec::new(),
+    attached_if_missing: |_| None,
+    service_label: None,
+};
+
+/// The target of a policy.
+enum Resolved {
+    /// It exists.
+    Here(PolicyTarget),
+    /// It does not exist, or not yet.
+    Missing(ConditionReason),
+    /// It is another controller's.
+    Others,
+}
+
+pub(super) fn attach_rate_limits(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
+    let reporting = Attachment::reporting(object, reader.world());
+    let Some(policy) = reader.world().rate_limit_policies.get(&object.name) else { return reporting };
+    if reader.options.sources.kuadrant.is_none() {
+        return reporting;
+    }
+    let resolved = match &policy.target {
+        Ok(target) => resolve(reader, target),
+        Err(why) => Resolved::Missing(ConditionReason::new("Invalid", why.clone())),
+    };
+    let invalid = policy.limits.as_ref().err().map(|why| ConditionReason::new("Invalid", why.clone()));
+    let (target, fault) = match resolved {
+        Resolved::Others => return reporting,
+        Resolved::Here(target) => (Some(target), invalid),
+        Resolved::Missing(fault) => (None, invalid.or(Some(fault))),
+    };
+    let mut conditions = Conditions::about(reader.generation(object));
+    conditions.judge("Accepted", "Accepted", fault.as_ref());
+    let status = OwnStatus { conditions: conditions.into_list(), ..OwnStatus::default() };
+    let mut attachment =
+        Attachment { report: Report::of_status(reader.world().findings_of(object), status), ..Attachment::default() };
+    if let Some(target) = target.filter(|_| fault.is_none()) {
+        attachment.other_claims_mut().policies = [claim(object, target, policy)].into();
+    }
+    attachment
+}
+
+fn claim(object: &ObjectRef, target: PolicyTarget, policy: &Arc<RateLimitPolicy>) -> PolicyClaim {
+    let attached = AttachedPolicy::RateLimit(Arc::clone(policy));
+    PolicyClaim { target, policy: object.clone(), age: policy.age.clone(), attached }
+}
+
+/// Finds the target, and the section in it.
+fn resolve(reader: &mut Reader<'_>, target: &PolicyTargetRef) -> Resolved {
+    let PolicyTargetRef { object, section } = target;
+    if !reader.exists(object) {
+        return Resolved::Missing(ConditionReason::new("TargetNotFound", format!("{object} does not exist")));
+    }
+    let found = match (object.kind, section) {
+        (Kind::Gateway, section) => {
+            let Some(merged) = reader.gateway_listeners(object) else { return Resolved::Others };
+            section.as_ref().map(|section| {
+                let mut own = merged.of(object);
+                own.any(|it| it.listener.section == *section).then(|| PolicySection::Listener(Arc::clone(section)))
+            })
+        }
+        (_, None) => None,
+        (_, Some(section)) => Some(reader.rule_named(object, section).map(PolicySection::Rule)),
+    };
+    match (found, section) {
+        (Some(None), Some(section)) => {
+            let what = if object.kind == Kind::Gateway { "listener" } else { "rule" };
+            let message = format!("{object} has no {what} with the name {section}");
+            Resolved::Missing(ConditionReason::new("TargetNotFound", message))
+        }
+        (found, _) => Resolved::Here(PolicyTarget { object: object.clone(), section: found.flatten() }),
+    }
+}
+
+impl Reader<'_> {
+    /// The index of a rule of a route: by its name, or as `rule-1` for the first rule.
+    fn rule_named(&self, route: &ObjectRef, section: &str) -> Option<u32> {
+        let (world, name) = (self.world(), &route.name);
+        let rules: Vec<(usize, Option<&str>)> = match route.kind {
+            Kind::HttpRoute => {
+                let rules = world.http_routes.get(name)?.rules.iter();
+                rules.map(|rule| (rule.index, rule.name.as_deref())).collect()
+            }
+            _ => {
+                let rules = world.grpc_routes.get(name)?.rules.iter();
+                rules.map(|rule| (rule.index, rule.name.as_deref())).collect()
+            }
+        };
+        let named = rules.iter().find(|(_, name)| *name == Some(section));
+        let numbered = || {
+            let number: usize = section.strip_prefix("rule-")?.parse().ok()?;
+            rules.iter().find(|(index, name)| *index + 1 == number && name.is_none())
+        };
+        named.or_else(numbered).and_then(|(index, _)| u32::try_from(*index).ok())
+    }
+}

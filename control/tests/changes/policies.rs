@@ -1,0 +1,223 @@
+//! Policies on the paths of a Gateway: what is in effect where, what is compiled after a change, and the conditions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tidegate_config::model::{ListenerOrigin, PathPolicies};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_control::options::{GatewayServices, Kuadrant, Options, Sources};
+use tidegate_control::{Desired, compile};
+
+use crate::bench::Bench;
+use crate::gateways::{options, running_under};
+
+const POLICY: Kind = Kind::RateLimitPolicy;
+
+/// A loop with the Gateway `edge`, whose listeners are `web` on port 80 and `api` on port 81.
+fn running() -> Bench {
+    let options = options(&["192.0.2.1"], GatewayServices::Off);
+    let sources = Sources { kuadrant: Some(Kuadrant::default()), ..options.sources };
+    let listener = |name: &str, port: u16| json!({"name": name, "port": port, "protocol": "HTTP"});
+    running_under(Options { sources, ..options }, &json!([listener("web", 80), listener("api", 81)]))
+}
+
+/// A route of the Gateway with a rule `first`, and one without a name.
+fn route(name: &str, hostname: &str) -> Value {
+    let rule = |path: &str| json!({"matches": [{"path": {"type": "PathPrefix", "value": path}}]});
+    let mut first = rule("/first");
+    first["name"] = json!("first");
+    let spec = json!({"parentRefs": [{"name": "edge"}], "hostnames": [hostname], "rules": [first, rule("/second")]});
+    json!({"metadata": {"namespace": "shop", "name": name}, "spec": spec})
+}
+
+/// Applies a policy that was created in the given second for a target such as `Gateway edge` or `HTTPRoute web/first`.
+/// Its limits are named as in `D/merge ip 600, login 20`, each with its number of requests a minute; `D/-` and `O/-`
+/// are atomic, and without either they stand directly in the specification.
+fn policy(bench: &mut Bench, name: &str, second: u32, target: &str, limits: &str) {
+    let (kind, target) = target.split_once(' ').unwrap();
+    let (target, section) = target.split_once('/').map_or((target, None), |(name, section)| (name, Some(section)));
+    let (how, entries) = limits.split_once(' ').filter(|(how, _)| how.contains('/')).unwrap_or(("", limits));
+    let entry = |entry: &str| {
+        let (name, max) = entry.split_once(' ')?;
+        Some((name.to_owned(), json!({"rates": [{"limit": max.parse::<u32>().unwrap(), "window": "1m"}]})))
+    };
+    let limits: serde_json::Map<String, Value> = entries.split(", ").filter_map(entry).collect();
+    let strategy = if how.ends_with("/merge") { "merge" } else { "atomic" };
+    let block = json!({"strategy": strategy, "limits": limits});
+    let mut spec = match how.split_once('/').map_or("", |(scope, _)| scope) {
+        "D" => json!({"defaults": block}),
+        "O" => json!({"overrides": block}),
+        _ => json!({"limits": limits}),
+    };
+    spec["targetRef"] = json!({"group": "gateway.networking.k8s.io", "kind": kind, "name": target});
+    if let Some(section) = section {
+        spec["targetRef"]["sectionName"] = json!(section);
+    }
+    let created = format!("2026-01-01T00:00:{second:02}Z");
+    bench.apply(
+        POLICY,
+        json!({"metadata": {"namespace": "shop", "name": name, "creationTimestamp": created, "generation": 1}, "spec": spec}),
+    );
+}
+
+fn object(kind: Kind, name: &str) -> ObjectRef {
+    ObjectRef::new(kind, ObjectName::new("shop", name))
+}
+
+/// The limits in effect over a listener of the Gateway on a rule of a route: `ip 60 (l), login 20 (g)`.
+fn limits(bench: &Bench, listener: &str, route: &str, rule: u32) -> String {
+    let policies = &bench.parts().policies;
+    let origin = ListenerOrigin { gateway: object(Kind::Gateway, "edge"), set: None, name: listener.into() };
+    let target = policies.get(&object(Kind::HttpRoute, route)).or_else(|| policies.get(&origin.gateway));
+    let path: Option<&Arc<PathPolicies>> = target.and_then(|target| target.of(Some(&origin), rule));
+    let limits = path.map_or(&[][..], |path| &path.limits).iter();
+    let limits = limits.map(|limit| format!("{} {} ({})", limit.name, limit.rates[0].max, limit.policy.name.name));
+    limits.collect::<Vec<_>>().join(", ")
+}
+
+/// Compares the limits over the listener `web` and over `api`, on each rule of the route `web`. Incremental changes must
+/// give what a compilation of everything gives.
+#[track_caller]
+fn check(bench: &mut Bench, want: [[&str; 2]; 2]) {
+    bench.reconcile();
+    let got = ["web", "api"].map(|listener| [0, 1].map(|rule| limits(bench, listener, "web", rule)));
+    assert_eq!(got, want.map(|rules| rules.map(str::to_owned)));
+    let model = bench.reconciler.model();
+    let full = compile(model.world(), model.options(), model.frozen_backends());
+    let all = |policies: &tidegate_config::model::PolicyMap| -> BTreeMap<_, _> {
+        policies.iter().map(|(target, policies)| (target.clone(), Arc::clone(policies))).collect()
+    };
+    assert_eq!(all(&bench.parts().policies), all(&full.parts.policies));
+    assert_eq!(model.compiled().verdicts, full.verdicts);
+}
+
+/// Compares the conditions of a policy as `Accepted True Accepted; Enforced False Overridden: overridden by [shop/g]`.
+#[track_caller]
+fn check_status(bench: &Bench, name: &str, want: &str) {
+    let desired = bench.reconciler.desired_reports().status(&object(POLICY, name));
+    let Some(Desired::Status { status, .. }) = desired else { panic!("{name} has no status to write") };
+    let text = |it: &tidegate_config::project::gateway::Condition| {
+        let message = if it.message.is_empty() { String::new() } else { format!(": {}", it.message) };
+        format!("{} {} {}{message}", it.kind, it.status, it.reason)
+    };
+    assert_eq!(status.conditions.iter().map(text).collect::<Vec<_>>().join("; "), want, "{name}");
+}
+
+const ENFORCED: &str = "Accepted True Accepted; Enforced True Enforced";
+
+#[test]
+fn a_policy_is_in_effect_on_the_paths_through_its_target() {
+    let mut bench = running();
+    bench.apply(Kind::HttpRoute, route("web", "a.example"));
+    check(&mut bench, [["", ""], ["", ""]]);
+    policy(&mut bench, "g", 1, "Gateway edge", "D/merge ip 600, login 20");
+    let everywhere = "ip 600 (g), login 20 (g)";
+    check(&mut bench, [[everywhere; 2]; 2]);
+    check_status(&bench, "g", ENFORCED);
+    policy(&mut bench, "l", 2, "Gateway edge/web", "D/- ip 60");
+    let over_web = "ip 60 (l), login 20 (g)";
+    check(&mut bench, [[over_web; 2], [everywhere; 2]]);
+    check_status(
+        &bench,
+        "g",
+        "Accepted True Accepted; Enforced True Enforced: partially enforced: overridden on some paths by [shop/l]",
+    );
+    policy(&mut bench, "u", 3, "HTTPRoute web/first", "ip 9");
+    check(&mut bench, [["ip 9 (u), login 20 (g)", over_web], ["ip 9 (u), login 20 (g)", everywhere]]);
+    policy(&mut bench, "u", 3, "HTTPRoute web/rule-2", "ip 9");
+    check(&mut bench, [[over_web, "ip 9 (u), login 20 (g)"], [everywhere, "ip 9 (u), login 20 (g)"]]);
+    policy(&mut bench, "g", 1, "Gateway edge", "O/- ip 6");
+    check(&mut bench, [["ip 6 (g)"; 2]; 2]);
+    for loser in ["l", "u"] {
+        let overridden = "Accepted True Accepted; Enforced False Overridden: overridden by [shop/g]";
+        check_status(&bench, loser, overridden);
+    }
+    bench.delete(POLICY, "g");
+    check(&mut bench, [["ip 60 (l)", "ip 9 (u)"], ["", "ip 9 (u)"]]);
+    bench.delete(POLICY, "l");
+    bench.delete(POLICY, "u");
+    check(&mut bench, [["", ""], ["", ""]]);
+    assert!(bench.parts().policies.is_empty());
+}
+
+#[test]
+fn a_changed_policy_of_a_gateway_compiles_no_host() {
+    let mut bench = running();
+    for number in 0..50 {
+        bench.apply(Kind::HttpRoute, route(&format!("r{number}"), &format!("r{number}.example")));
+    }
+    policy(&mut bench, "r7", 1, "HTTPRoute r7", "upload 5");
+    bench.reconcile();
+    let compiled = |bench: &mut Bench| {
+        let mut all: BTreeMap<&str, usize> = BTreeMap::new();
+        while bench.reconciler.busy() {
+            let step = bench.reconciler.reconcile(bench.now).expect("something waits");
+            for (unit, count) in step.touched.compiled {
+                *all.entry(unit).or_default() += count;
+            }
+        }
+        all.into_iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>()
+    };
+    policy(&mut bench, "g", 2, "Gateway edge", "D/merge ip 600");
+    assert_eq!(compiled(&mut bench), [("object", 1), ("policies", 2)], "the Gateway's paths, and those of one route");
+    policy(&mut bench, "g", 2, "Gateway edge", "D/merge ip 60");
+    assert_eq!(compiled(&mut bench), [("policies", 2)]);
+    policy(&mut bench, "r7", 1, "HTTPRoute r7", "upload 6");
+    assert_eq!(compiled(&mut bench), [("policies", 1)]);
+    bench.apply(Kind::HttpRoute, route("r8", "r8.example"));
+    assert_eq!(compiled(&mut bench), [], "an unchanged route");
+}
+
+#[test]
+fn a_policy_waits_for_its_target_and_for_routes() {
+    let mut bench = running();
+    policy(&mut bench, "r", 1, "HTTPRoute web", "ip 1");
+    policy(&mut bench, "u", 1, "HTTPRoute web/third", "ip 1");
+    policy(&mut bench, "l", 1, "Gateway edge/db", "ip 1");
+    policy(&mut bench, "g", 1, "Gateway edge", "ip 1");
+    policy(&mut bench, "other", 1, "Gateway other", "ip 1");
+    bench.reconcile();
+    let missing = |what: &str| format!("Accepted False TargetNotFound: {what}");
+    check_status(&bench, "r", &missing("HTTPRoute shop/web does not exist"));
+    check_status(&bench, "l", &missing("Gateway shop/edge has no listener with the name db"));
+    check_status(&bench, "other", &missing("Gateway shop/other does not exist"));
+    let no_route = "Accepted True Accepted; Enforced False Unknown: not in the path of any accepted route";
+    check_status(&bench, "g", no_route);
+    bench.apply(Kind::HttpRoute, route("web", "a.example"));
+    check(&mut bench, [["ip 1 (r)"; 2]; 2]);
+    check_status(&bench, "r", ENFORCED);
+    check_status(&bench, "u", &missing("HTTPRoute shop/web has no rule with the name third"));
+    // Every route has a policy of its own, so nothing is left for the Gateway's.
+    check_status(&bench, "g", "Accepted True Accepted; Enforced False Overridden: overridden by [shop/r]");
+    bench.apply(Kind::HttpRoute, route("more", "b.example"));
+    bench.reconcile();
+    let partly = "Accepted True Accepted; Enforced True Enforced: partially enforced: overridden on some paths by [shop/r]";
+    check_status(&bench, "g", partly);
+    bench.delete(Kind::HttpRoute, "more");
+    bench.delete(Kind::HttpRoute, "web");
+    check(&mut bench, [["ip 1 (g)"; 2]; 2]);
+    check_status(&bench, "r", &missing("HTTPRoute shop/web does not exist"));
+    check_status(&bench, "g", no_route);
+    // Another controller's Gateway is another controller's matter.
+    let spec = json!({"gatewayClassName": "theirs", "listeners": []});
+    bench.apply(Kind::Gateway, json!({"metadata": {"namespace": "shop", "name": "other"}, "spec": spec}));
+    bench.reconcile();
+    assert_eq!(bench.reconciler.desired_reports().status(&object(POLICY, "other")), None);
+}
+
+#[test]
+fn a_policy_that_contradicts_itself_affects_nothing() {
+    let mut bench = running();
+    bench.apply(Kind::HttpRoute, route("web", "a.example"));
+    policy(&mut bench, "g", 1, "Gateway edge", "D/- ip 600");
+    policy(&mut bench, "empty", 2, "Gateway edge", "O/- ");
+    policy(&mut bench, "service", 2, "Service web", "ip 5");
+    check(&mut bench, [["ip 600 (g)"; 2]; 2]);
+    for invalid in ["empty", "service"] {
+        let desired = bench.reconciler.desired_reports().status(&object(POLICY, invalid));
+        let Some(Desired::Status { status, .. }) = desired else { panic!("{invalid} has no status") };
+        let reasons: Vec<&str> = status.conditions.iter().map(|it| &*it.reason).collect();
+        assert_eq!(reasons, ["Invalid"], "{invalid}: {:?}", status.conditions);
+    }
+}
