@@ -7,6 +7,7 @@ mod certificate;
 mod connections;
 mod refused;
 mod ignored;
+mod limits;
 mod text;
 
 use std::net::IpAddr;
@@ -18,6 +19,7 @@ pub use certificate::Presented;
 use connections::Connections;
 pub use ignored::Ignored;
 pub(crate) use ignored::ignored;
+pub use limits::PathView;
 pub use refused::Refused;
 pub(crate) use refused::{refusals, refused};
 pub use request::ExplainRequest;
@@ -117,6 +119,9 @@ pub struct Served {
     /// Its session persistence, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<Arc<SessionPersistence>>,
+    /// The policies on the path of the request, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policies: Option<PathView>,
     /// Its targets.
     pub targets: Vec<TargetView>,
 }
@@ -194,7 +199,7 @@ pub fn explain(
             .then(|| Presented::of(snapshot, &key, server_name(question))),
         host: routes.map(|routes| routes.host.to_string()),
         path: question.path.clone(),
-        route: route.map(|route| served(snapshot, route)),
+        route: route.map(|route| served(snapshot, listener, route, question)),
         passed_over,
         next,
         others,
@@ -310,7 +315,7 @@ fn candidates<'s>(snapshot: &'s Snapshot, question: &ExplainRequest) -> Vec<&'s 
     own.into_iter().rev().chain(all).collect()
 }
 
-fn served(snapshot: &Snapshot, route: &Arc<Route>) -> Served {
+fn served(snapshot: &Snapshot, listener: &Listener, route: &Arc<Route>, question: &ExplainRequest) -> Served {
     let view = |share: &WeightedTarget| match &share.to {
         Destination::Target(target) => TargetView {
             backend: target.backend.to_string(),
@@ -341,7 +346,40 @@ fn served(snapshot: &Snapshot, route: &Arc<Route>) -> Served {
         compression: snapshot.compression(route).cloned(),
         retry: snapshot.retry(route).cloned(),
         session: route.settings.session.clone(),
+        policies: snapshot.policies(listener, route).map(|policies| {
+            let effective = snapshot.effective(route);
+            PathView::of(policies, &attributes(snapshot, listener, route, question, &effective))
+        }),
         targets,
+    }
+}
+
+/// The attributes of a request by which policies decide, before a share of its route is chosen.
+fn attributes<'a>(
+    snapshot: &'a Snapshot,
+    listener: &'a Listener,
+    route: &'a Route,
+    question: &'a ExplainRequest,
+    effective: &'a Effective,
+) -> Attributes<'a, ExplainRequest> {
+    let secure = question.protocol == BindProtocol::Https;
+    let server_name = secure.then_some(&*question.server_name);
+    Attributes {
+        head: question,
+        host: &question.host,
+        path: &question.path,
+        request_id: None,
+        protocol: None,
+        address: None,
+        secure,
+        connection: ConnectionAttributes { server_name, ..ConnectionAttributes::default() },
+        listener: &listener.name,
+        body_bytes: question.body_bytes(),
+        route,
+        share: None,
+        policies: snapshot.policies(listener, route).map(|policies| &**policies),
+        effective,
+        now: wall,
     }
 }
 
@@ -355,31 +393,13 @@ fn answer(
 ) -> Option<u16> {
     let Some(route) = route else { return Some(404) };
     let has_endpoint = |target: &Target| snapshot.backend_of(target).is_some_and(|it| !it.endpoints.is_empty());
-    let secure = question.protocol == BindProtocol::Https;
+    let effective = snapshot.effective(route);
     let status = |share: Option<&WeightedTarget>| {
-        let attributes = Attributes {
-            head: question,
-            host: &question.host,
-            path: &question.path,
-            request_id: None,
-            protocol: None,
-            address: None,
-            secure,
-            connection: ConnectionAttributes {
-                server_name: secure.then_some(&question.server_name),
-                ..ConnectionAttributes::default()
-            },
-            listener: &listener.name,
-            body_bytes: question.body_bytes(),
-            route,
-            share,
-            effective: &snapshot.effective(route),
-            now: wall,
-        };
+        let attributes = Attributes { share, ..attributes(snapshot, listener, route, question, &effective) };
         let mut progress = PolicyProgress::default();
         loop {
             let backend = |target: &Target| has_endpoint(target).then_some(());
-            match run_policies(&mut progress, &attributes, backend) {
+            match run_policies(&mut progress, &attributes, backend, |_| None) {
                 Decision::Wait(_) => {}
                 Decision::Forward(..) => return None,
                 Decision::Answer(answer) => return Some(answer.status()),

@@ -65,6 +65,9 @@ impl Explanation {
         for guard in &*route.guards {
             write_guard(f, guard)?;
         }
+        if let Some(policies) = &route.policies {
+            fmt::Display::fmt(policies, f)?;
+        }
         if let Some(session) = &route.session {
             writeln!(f, "  session  {session}")?;
         }

@@ -192,7 +192,8 @@ fn a_policy_waits_for_its_target_and_for_routes() {
     check_status(&bench, "g", "Accepted True Accepted; Enforced False Overridden: overridden by [shop/r]");
     bench.apply(Kind::HttpRoute, route("more", "b.example"));
     bench.reconcile();
-    let partly = "Accepted True Accepted; Enforced True Enforced: partially enforced: overridden on some paths by [shop/r]";
+    let partly =
+        "Accepted True Accepted; Enforced True Enforced: partially enforced: overridden on some paths by [shop/r]";
     check_status(&bench, "g", partly);
     bench.delete(Kind::HttpRoute, "more");
     bench.delete(Kind::HttpRoute, "web");

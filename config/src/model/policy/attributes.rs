@@ -7,6 +7,7 @@ use super::super::backend::WeightedTarget;
 use super::super::listener::ListenerName;
 use super::super::route::Route;
 use super::super::settings::Effective;
+use super::PathPolicies;
 
 /// The facts about a request, its client and its route.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub struct Attributes<'a, H: ?Sized> {
     pub route: &'a Route,
     /// The share of the route that it goes to; `None` if none gets requests.
     pub share: Option<&'a WeightedTarget>,
+    /// The policies of its path, if there are any.
+    pub policies: Option<&'a PathPolicies>,
     /// The settings that apply.
     pub effective: &'a Effective,
     /// The clock, which is only read by policies that depend on the time.

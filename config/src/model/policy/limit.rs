@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::cel::{Predicate, ValueExpression};
+use super::super::condition::Head;
+use super::attributes::Attributes;
+use super::cel::{EvaluationError, Predicate, ValueExpression};
 use crate::object::ObjectRef;
 
 /// One limit of a policy. The requests of all paths that inherit it are counted together.
@@ -24,6 +26,40 @@ pub struct Limit {
     pub rates: Box<[Rate]>,
     /// Whether it only counts and never refuses a request (`tidegate.io/enforcement: shadow`).
     pub shadow: bool,
+}
+
+impl Limit {
+    /// Returns `true` if it applies to a request: all of its conditions are true.
+    ///
+    /// # Errors
+    /// Returns the fault of the first condition that cannot be evaluated, for example because it reads a header that
+    /// the request does not have. The limit does not apply then.
+    pub fn applies<H: Head + ?Sized>(&self, attributes: &Attributes<'_, H>) -> Result<bool, EvaluationError> {
+        for predicate in &self.when {
+            if !predicate.holds(attributes)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns `true` if an expression of it refers to the identity of the client.
+    #[must_use]
+    pub fn reads_identity(&self) -> bool {
+        let in_values = self.counters.iter().any(ValueExpression::reads_identity);
+        in_values || self.when.iter().any(Predicate::reads_identity)
+    }
+}
+
+/// A limit that refuses a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Exceeded<'r> {
+    /// The limit.
+    pub limit: &'r Limit,
+    /// The rate of it that the request would exceed.
+    pub rate: Rate,
+    /// The time until the window ends, and requests pass again.
+    pub resets_in: Duration,
 }
 
 /// The number of requests in a fixed window, which begins with the first request after the end of the last one.

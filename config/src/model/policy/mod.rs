@@ -1,10 +1,22 @@
 //! The policies of a request: one chain of steps, which [`run_policies`] holds in the order in which they run. The
 //! proxy and `explain` run the same chain, so that an explanation is true of the proxy.
 //!
-//! A step is pure or waits; its [`StepResult`] says which. A pure step decides by the attributes of the request and the
-//! routing model alone, and may be evaluated again after a wait. A step that waits returns a [`Question`] as data: the
-//! proxy asks it under a deadline and then goes on with the chain; `explain` goes on as if the answer allowed the
-//! request. [`PolicyProgress`] only moves forward, so that no question is asked twice.
+//! A step is pure, charges, or waits; its [`StepResult`] says which. A pure step decides by the attributes of the request
+//! and the routing model alone, and may be evaluated again after a wait. A step that charges counts the request in
+//! state outside of the model, which the proxy passes in; `explain` passes none, and charges nothing. A step that waits
+//! returns a [`Question`] as data: the proxy asks it under a deadline and then goes on with the chain; `explain` goes on
+//! as if the answer allowed the request. [`PolicyProgress`] only moves forward, so that no request is charged twice and
+//! no question is asked twice.
+//!
+//! The chain:
+//!
+//! 1. the size of the body;
+//! 2. guards, in the order of the route, some of which wait: access by address, TLS, authorisation services;
+//! 3. limits, before the first step that waits: so requests without credentials count, and those that access refuses do
+//!    not;
+//! 4. the answer to a CORS preflight, for which nothing is charged and nobody is asked;
+//! 5. redirects and answers of the route;
+//! 6. the authorisation service of the share.
 
 mod attributes;
 mod cel;
@@ -21,7 +33,7 @@ pub use cel::{EvaluationError, Predicate, ValueExpression};
 pub use cors::{AnyOr, Cors};
 pub use external_auth::{AuthProtocol, ExternalAuth};
 pub use guard::Guard;
-pub use limit::{Limit, Rate};
+pub use limit::{Exceeded, Limit, Rate};
 pub(super) use path::no_policies;
 pub use path::{ListenerPolicies, Overridden, PathPolicies, PolicyMap, TargetPolicies};
 
@@ -34,6 +46,7 @@ use super::route::Action;
 #[derive(Debug, Default)]
 pub struct PolicyProgress {
     guards: usize,
+    limits: bool,
     share: bool,
 }
 
@@ -44,8 +57,16 @@ pub enum StepResult<'r> {
     Passes,
     /// A pure step answers the request.
     Answers(Answer<'r>),
+    /// The step charges these limits.
+    Charges(&'r [Arc<Limit>]),
     /// The step waits.
     Waits(Question<'r>),
+}
+
+impl StepResult<'_> {
+    const fn waits(&self) -> bool {
+        matches!(self, Self::Waits(_))
+    }
 }
 
 /// A question to somebody else about a request. The request goes on if the answer allows it.
@@ -71,6 +92,8 @@ pub enum Decision<'r, B> {
 pub enum Answer<'r> {
     /// The request is refused.
     Refused(Refusal),
+    /// A limit refuses the request.
+    Limited(Exceeded<'r>),
     /// The client is redirected to the same URL over TLS with this status.
     ToTls(u16),
     /// A CORS preflight is answered by a policy.
@@ -118,6 +141,7 @@ impl Answer<'_> {
     pub fn status(&self) -> u16 {
         match self {
             Self::Refused(refusal) => refusal.status(),
+            Self::Limited(_) => 429,
             Self::ToTls(status) | Self::InvalidShare(status) => *status,
             Self::Preflight(_) => Cors::PREFLIGHT_STATUS,
             Self::Redirected(redirect) => redirect.status,
@@ -126,8 +150,21 @@ impl Answer<'_> {
     }
 }
 
+impl PolicyProgress {
+    /// The step that charges, which runs once.
+    fn limits<'r, H: ?Sized>(&mut self, attributes: &Attributes<'r, H>) -> StepResult<'r> {
+        match attributes.policies {
+            Some(policies) if !policies.limits.is_empty() && !std::mem::replace(&mut self.limits, true) => {
+                StepResult::Charges(&policies.limits)
+            }
+            Some(_) | None => StepResult::Passes,
+        }
+    }
+}
+
 /// Runs the chain for a request from where it has come to, until a step answers or waits, or the request goes to an
-/// endpoint. `backend` returns the backend of a target that has an endpoint.
+/// endpoint. `backend` returns the backend of a target that has an endpoint; `charge` counts the request in all of the
+/// limits that apply to it, or returns the one that refuses it.
 ///
 /// A CORS preflight is answered after the guards. No step waits for it, because it comes without the credentials that
 /// an answer would depend on.
@@ -135,6 +172,7 @@ pub fn run_policies<'r, B, H: Head + ?Sized>(
     progress: &mut PolicyProgress,
     attributes: &Attributes<'r, H>,
     backend: impl Fn(&'r Target) -> Option<B>,
+    mut charge: impl FnMut(&'r [Arc<Limit>]) -> Option<Exceeded<'r>>,
 ) -> Decision<'r, B> {
     let Attributes { route, share, .. } = *attributes;
     let preflight = Cors::applied(route, share).filter(|_| Cors::is_preflight(attributes.head));
@@ -142,15 +180,28 @@ pub fn run_policies<'r, B, H: Head + ?Sized>(
     if attributes.effective.body_bytes_max.zip(attributes.body_bytes).is_some_and(|(max, bytes)| bytes > max) {
         return Decision::Answer(Answer::Refused(Refusal::BodyTooLarge));
     }
+    // No step waits or charges for a preflight.
+    let mut apply = |result: StepResult<'r>| match result {
+        StepResult::Passes => None,
+        StepResult::Answers(answer) => Some(Decision::Answer(answer)),
+        StepResult::Charges(_) | StepResult::Waits(_) if preflight.is_some() => None,
+        StepResult::Charges(limits) => charge(limits).map(|exceeded| Decision::Answer(Answer::Limited(exceeded))),
+        StepResult::Waits(question) => Some(Decision::Wait(question)),
+    };
     let has_endpoint = || route.action.targets().any(|target| backend(target).is_some());
     while let Some(guard) = route.guards.get(progress.guards) {
-        progress.guards += 1;
-        match guard.step(attributes, has_endpoint) {
-            StepResult::Passes => {}
-            StepResult::Answers(answer) => return Decision::Answer(answer),
-            StepResult::Waits(_) if preflight.is_some() => {}
-            StepResult::Waits(question) => return Decision::Wait(question),
+        let result = guard.step(attributes, has_endpoint);
+        let limits = if result.waits() { progress.limits(attributes) } else { StepResult::Passes };
+        if let Some(decision) = apply(limits) {
+            return decision;
         }
+        progress.guards += 1;
+        if let Some(decision) = apply(result) {
+            return decision;
+        }
+    }
+    if let Some(decision) = apply(progress.limits(attributes)) {
+        return decision;
     }
     match (preflight, &route.action) {
         (Some(cors), _) => return Decision::Answer(Answer::Preflight(cors)),
@@ -173,7 +224,9 @@ pub fn run_policies<'r, B, H: Head + ?Sized>(
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
+    use std::cell::RefCell;
+    use std::sync::LazyLock;
+    use std::time::{Duration, SystemTime};
 
     use super::super::backend::{AppProtocol, BackendKey, WeightedTarget};
     use super::super::filter::Filter;
@@ -212,11 +265,63 @@ mod tests {
         Route { guards: guards.into(), filters: filters.into(), ..new }
     }
 
-    /// The questions of a request, each of which is allowed, and the decision after them. A target has an endpoint
-    /// unless it is called `empty`.
+    /// The events of a request with a limit: `charge`, and the question for each service by its name, which is allowed;
+    /// then the status of the answer, or 0 for a request that is forwarded.
     #[track_caller]
-    fn check(route: &Route, head: &SampleHead, questions: &[&Arc<ExternalAuth>], want: Decision<'_, ()>) {
-        let attributes = Attributes {
+    fn check_limited(route: &Route, head: &SampleHead, refuses: bool, want: (&[&str], u16)) {
+        let limit = Arc::new(Limit {
+            policy: ObjectRef::new(Kind::RateLimitPolicy, ObjectName::new("shop", "p")),
+            name: "ip".into(),
+            when: Box::default(),
+            counters: Box::default(),
+            rates: [Rate { max: 1, window: Duration::from_secs(1) }].into(),
+            shadow: false,
+        });
+        let policies = PathPolicies { limits: [limit].into(), ..PathPolicies::default() };
+        let attributes = Attributes { policies: Some(&policies), ..attributes(route, head) };
+        let (mut progress, events) = (PolicyProgress::default(), RefCell::new(Vec::new()));
+        let charge = |limits: &[Arc<Limit>]| {
+            events.borrow_mut().push("charge".to_owned());
+            let limit = &*policies.limits[0];
+            assert_eq!(limits.len(), 1);
+            refuses.then_some(Exceeded { limit, rate: limit.rates[0], resets_in: Duration::ZERO })
+        };
+        let status = loop {
+            match run_policies(&mut progress, &attributes, |_| Some(()), charge) {
+                Decision::Wait(Question::ExternalAuth(service)) => {
+                    events.borrow_mut().push(service.target.backend.service.name.to_string());
+                }
+                Decision::Forward(..) => break 0,
+                Decision::Answer(answer) => break answer.status(),
+            }
+        };
+        let events = events.into_inner();
+        assert_eq!((events.iter().map(|event| &**event).collect::<Vec<_>>(), status), (want.0.to_vec(), want.1));
+    }
+
+    #[test]
+    fn limits_are_charged_once_after_access_and_before_the_first_question() {
+        let ask = |name: &str| Guard::ExternalAuth(service(name));
+        let to = |external_auth| share(Destination::Target(target("web")), external_auth, &[]);
+        let tls = Guard::RequireTls { status: 308 };
+        let get = SampleHead::new("GET");
+        check_limited(&route(&[], &[], to(None)), &get, false, (&["charge"], 0));
+        check_limited(&route(&[], &[], to(None)), &get, true, (&["charge"], 429));
+        let guards = [Guard::RequireEndpoints, ask("first"), ask("second")];
+        check_limited(&route(&guards, &[], to(None)), &get, false, (&["charge", "first", "second"], 0));
+        check_limited(&route(&guards, &[], to(None)), &get, true, (&["charge"], 429));
+        check_limited(&route(&[], &[], to(Some(service("share")))), &get, false, (&["charge", "share"], 0));
+        check_limited(&route(&[tls.clone()], &[], to(None)), &get, false, (&[], 308));
+        check_limited(&route(&[ask("first"), tls], &[], to(None)), &get, false, (&["charge", "first"], 308));
+        let lines = [("origin", "https://a.test"), ("access-control-request-method", "PUT")];
+        let preflight = SampleHead::new("OPTIONS").with(&lines);
+        check_limited(&route(&guards, &[cors(5)], to(None)), &preflight, true, (&[], 200));
+        check_limited(&route(&guards, &[], to(None)), &preflight, true, (&["charge"], 429));
+    }
+
+    fn attributes<'a>(route: &'a Route, head: &'a SampleHead) -> Attributes<'a, SampleHead> {
+        static LISTENER: LazyLock<ListenerName> = LazyLock::new(|| ListenerName("http".into()));
+        Attributes {
             head,
             host: "a.test",
             path: "/",
@@ -225,17 +330,25 @@ mod tests {
             address: Some([192, 0, 2, 9].into()),
             secure: false,
             connection: ConnectionAttributes::default(),
-            listener: &ListenerName("http".into()),
+            listener: &LISTENER,
             body_bytes: None,
             route,
             share: route.action.shares().first(),
+            policies: None,
             effective: &Effective::DEFAULT,
             now: || SystemTime::UNIX_EPOCH,
-        };
+        }
+    }
+
+    /// The questions of a request, each of which is allowed, and the decision after them. A target has an endpoint
+    /// unless it is called `empty`.
+    #[track_caller]
+    fn check(route: &Route, head: &SampleHead, questions: &[&Arc<ExternalAuth>], want: Decision<'_, ()>) {
+        let attributes = attributes(route, head);
         let (mut progress, mut asked) = (PolicyProgress::default(), Vec::new());
         let decision = loop {
             let backend = |target: &Target| (&*target.backend.service.name != "empty").then_some(());
-            match run_policies(&mut progress, &attributes, backend) {
+            match run_policies(&mut progress, &attributes, backend, |_| None) {
                 Decision::Wait(Question::ExternalAuth(service)) => asked.push(service),
                 decision @ (Decision::Forward(..) | Decision::Answer(_)) => break decision,
             }

@@ -27,6 +27,9 @@ pub(in crate::model) fn no_policies() -> PolicyMap {
 pub struct PathPolicies {
     /// The limits, in the order of their names.
     pub limits: Box<[Arc<Limit>]>,
+    /// Limits that are not in effect, because they depend on the identity of the client and no policy of the path
+    /// determines it.
+    pub without_identity: Box<[Arc<Limit>]>,
     /// The entries of policies of the path that are not in effect.
     pub overridden: Box<[Overridden]>,
 }
@@ -115,14 +118,15 @@ impl TargetPolicies {
 impl PathPolicies {
     /// The policies that have an entry here, in effect or not, with duplicates.
     pub fn policies(&self) -> impl Iterator<Item = &ObjectRef> {
-        let in_effect = self.limits.iter().map(|limit| &limit.policy);
+        let limits = self.limits.iter().chain(&self.without_identity);
+        let in_effect = limits.map(|limit| &limit.policy);
         in_effect.chain(self.overridden.iter().map(|overridden| &overridden.policy))
     }
 
     /// Returns `true` if no policy has an entry here.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.limits.is_empty() && self.overridden.is_empty()
+        self.policies().next().is_none()
     }
 }
 
@@ -134,7 +138,7 @@ mod tests {
     fn policies(winner: &str) -> Arc<PathPolicies> {
         let policy = |name: &str| ObjectRef::new(Kind::RateLimitPolicy, ObjectName::new("shop", name));
         let overridden = Overridden { policy: policy("any"), name: "x".into(), winner: policy(winner) };
-        Arc::new(PathPolicies { limits: Box::default(), overridden: [overridden].into() })
+        Arc::new(PathPolicies { overridden: [overridden].into(), ..PathPolicies::default() })
     }
 
     fn over(gateway: Option<&str>, section: Option<&str>, whole: &str, rule_1: Option<&str>) -> ListenerPolicies {

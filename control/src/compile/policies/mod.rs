@@ -181,6 +181,7 @@ fn effective(path: &[&PolicyClaim]) -> PathPolicies {
         Some(Source { policy: &claim.policy, block })
     });
     let Effective { entries, overridden } = Effective::<Limit>::of(&limits.collect::<Vec<_>>());
-    let limits = entries.values().map(|entry| Arc::clone(entry.value)).collect();
-    PathPolicies { limits, overridden: overridden.into() }
+    let limits = entries.values().map(|entry| Arc::clone(entry.value));
+    let (without_identity, limits): (Vec<_>, Vec<_>) = limits.partition(|limit| limit.reads_identity());
+    PathPolicies { limits: limits.into(), without_identity: without_identity.into(), overridden: overridden.into() }
 }

@@ -17,6 +17,8 @@ struct Effect {
     has_paths: bool,
     /// Whether any entry is in effect on any path.
     in_effect: bool,
+    /// The limits that depend on the identity of the client where no policy determines it.
+    without_identity: BTreeSet<Arc<str>>,
     /// The policies that override entries of it on some path.
     winners: BTreeSet<ObjectRef>,
 }
@@ -25,6 +27,8 @@ impl Effect {
     fn add(&mut self, policy: &ObjectRef, path: &PathPolicies) {
         self.has_paths = true;
         self.in_effect |= path.limits.iter().any(|limit| limit.policy == *policy && !limit.rates.is_empty());
+        let without = path.without_identity.iter().filter(|limit| limit.policy == *policy);
+        self.without_identity.extend(without.map(|limit| Arc::clone(&limit.name)));
         let lost = path.overridden.iter().filter(|overridden| overridden.policy == *policy);
         self.winners.extend(lost.map(|overridden| overridden.winner.clone()));
     }
@@ -57,7 +61,9 @@ pub(super) fn with_effect(model: &Model, policy: &ObjectRef, status: &OwnStatus)
 fn condition(generation: i64, effect: &Effect, left_out: &[String]) -> Conditions {
     let mut conditions = Conditions::about(generation);
     let names = || effect.winners.iter().map(|winner| winner.name.to_string()).collect::<Vec<_>>().join(", ");
-    let mut partly: Vec<String> = left_out.to_vec();
+    let unknown = |name: &Arc<str>| format!("limit {name} depends on auth, and no AuthPolicy is in effect");
+    let unusable: Vec<String> = left_out.iter().cloned().chain(effect.without_identity.iter().map(unknown)).collect();
+    let mut partly = unusable.clone();
     if !effect.winners.is_empty() {
         partly.push(format!("overridden on some paths by [{}]", names()));
     }
@@ -67,14 +73,14 @@ fn condition(generation: i64, effect: &Effect, left_out: &[String]) -> Condition
         Effect { has_paths: false, .. } => {
             put("False", "Unknown", "not in the path of any accepted route".to_owned());
         }
-        Effect { in_effect: true, winners, .. } if winners.is_empty() && left_out.is_empty() => {
+        Effect { in_effect: true, winners, .. } if winners.is_empty() && unusable.is_empty() => {
             put("True", "Enforced", String::new());
         }
         Effect { in_effect: true, .. } => put("True", "Enforced", partly()),
         Effect { winners, .. } if !winners.is_empty() => {
             put("False", "Overridden", format!("overridden by [{}]", names()));
         }
-        Effect { .. } if !left_out.is_empty() => put("False", "InvalidCelExpression", left_out.join("; ")),
+        Effect { .. } if !unusable.is_empty() => put("False", "InvalidCelExpression", unusable.join("; ")),
         Effect { .. } => put("False", "Unknown", "it has no limit with a rate".to_owned()),
     }
     conditions

@@ -1,0 +1,90 @@
+//! The limits on the path of a request: which count it, and what they override.
+
+use std::fmt;
+
+use serde::Serialize;
+use tidegate_config::model::{Attributes, Head, Limit, Overridden, PathPolicies};
+
+/// The policies on the path of a request.
+#[derive(Debug, Default, Serialize)]
+pub struct PathView {
+    /// The limits in effect.
+    pub limits: Vec<LimitView>,
+    /// The entries of policies of the path that are not in effect.
+    pub overridden: Vec<Overridden>,
+}
+
+/// A limit in effect.
+#[derive(Debug, Serialize)]
+pub struct LimitView {
+    /// The limit.
+    #[serde(flatten)]
+    pub limit: Limit,
+    /// Whether it counts the request.
+    pub counts: Counts,
+}
+
+/// Whether a limit counts a request.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Counts {
+    /// It does, in the counter of these values; none if all requests share one.
+    Yes(Vec<String>),
+    /// A condition is false.
+    No,
+    /// A condition cannot be evaluated, for this reason.
+    Failed(String),
+    /// It depends on the identity of the client, which no policy of the path determines.
+    NoIdentity,
+}
+
+impl PathView {
+    /// The policies of a path, for a request. Nothing is charged.
+    pub(super) fn of<H: Head + ?Sized>(policies: &PathPolicies, attributes: &Attributes<'_, H>) -> Self {
+        let in_effect = policies.limits.iter().map(|limit| LimitView {
+            limit: Limit::clone(limit),
+            counts: match limit.applies(attributes) {
+                Ok(true) => {
+                    Counts::Yes(limit.counters.iter().map(|counter| value(counter.value(attributes))).collect())
+                }
+                Ok(false) => Counts::No,
+                Err(why) => Counts::Failed(why.to_string()),
+            },
+        });
+        let without = policies.without_identity.iter();
+        let without = without.map(|limit| LimitView { limit: Limit::clone(limit), counts: Counts::NoIdentity });
+        Self { limits: in_effect.chain(without).collect(), overridden: policies.overridden.to_vec() }
+    }
+}
+
+fn value<V: fmt::Display, E: fmt::Display>(value: Result<V, E>) -> String {
+    match value {
+        Ok(value) => format!("{:?}", value.to_string()),
+        Err(why) => format!("no value ({why})"),
+    }
+}
+
+impl fmt::Display for PathView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for LimitView { limit, counts } in &self.limits {
+            let rate = |rate: &tidegate_config::model::Rate| format!("{} requests in {:?}", rate.max, rate.window);
+            let rates: Vec<String> = limit.rates.iter().map(rate).collect();
+            let rates = if rates.is_empty() { "no rate".to_owned() } else { rates.join(" and ") };
+            let shadow = if limit.shadow { ", shadow" } else { "" };
+            writeln!(f, "  limit    {}: {rates}{shadow} ({})", limit.name, limit.policy)?;
+            match counts {
+                Counts::Yes(values) if values.is_empty() => writeln!(f, "           counts this request")?,
+                Counts::Yes(values) => writeln!(f, "           counts this request by {}", values.join(", "))?,
+                Counts::No => writeln!(f, "           does not count this request")?,
+                Counts::Failed(why) => writeln!(f, "           does not count this request: {why}")?,
+                Counts::NoIdentity => {
+                    writeln!(f, "           not in effect: it depends on auth, and no policy identifies clients")?
+                }
+            }
+        }
+        for Overridden { policy, name, winner } in &self.overridden {
+            writeln!(f, "  policy   {name} of {policy} is overridden by {winner}")?;
+        }
+        Ok(())
+    }
+}
