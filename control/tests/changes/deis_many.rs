@@ -48,7 +48,8 @@ fn running() -> Bench {
             | Kind::TlsRoute
             | Kind::TcpRoute
             | Kind::UdpRoute
-            | Kind::BackendTlsPolicy => &[],
+            | Kind::BackendTlsPolicy
+            | Kind::RateLimitPolicy => &[],
         };
         assert_eq!(bench.list(kind, objects), None);
     }

@@ -55,8 +55,23 @@ impl<'a, V> Effective<'a, V> {
     pub(super) fn of(path: &[Source<'a, V>]) -> Self {
         let mut effective = Self { entries: Entries::new(), overridden: Vec::new() };
         path.iter().rev().for_each(|source| effective.add(*source));
+        effective.name_last_winners();
         effective.overridden.sort_unstable();
         effective
+    }
+
+    /// A policy that won may have lost to one above it, which then is the one that is in effect.
+    fn name_last_winners(&mut self) {
+        let in_effect = |policy: &ObjectRef| self.entries.values().any(|entry| entry.policy == policy);
+        let beaten = self.overridden.iter().filter(|lost| !in_effect(&lost.policy));
+        let beaten: BTreeMap<ObjectRef, ObjectRef> =
+            beaten.map(|lost| (lost.policy.clone(), lost.winner.clone())).collect();
+        for lost in &mut self.overridden {
+            // Each loses at a later step than the one before, so that this ends.
+            while let Some(winner) = beaten.get(&lost.winner) {
+                lost.winner = winner.clone();
+            }
+        }
     }
 
     /// Adds the policy above those so far. Without entries it neither gives nor takes any.
@@ -157,6 +172,7 @@ mod tests {
             &["ip 600 (g)", "login 20 (l)"],
             &["u.ip < l", "u.upload < l"],
         );
+        check(&["g: O/atomic ip 6", "l: D/atomic ip 60", "u: D/atomic ip 9"], &["ip 6 (g)"], &["l.ip < g", "u.ip < g"]);
         check(
             &["g: D/merge ip 600", "l: O/atomic login 20", "r: D/atomic upload 5"],
             &["ip 600 (g)", "login 20 (l)"],

@@ -54,6 +54,7 @@ impl UnitKind for Policies {
         }
         let paths = before.into_iter().flat_map(|before| before.paths()).chain(made.iter().flat_map(|it| it.paths()));
         pass.touched.policies.extend(paths.flat_map(|path| path.policies()).cloned());
+        pass.touched.policies.extend(pass.topology.policies_of(target).map(|claim| claim.policy.clone()));
         match made {
             Some(made) => {
                 parts.insert_mut(target.clone(), Arc::new(made));
@@ -181,7 +182,8 @@ fn effective(path: &[&PolicyClaim]) -> PathPolicies {
         Some(Source { policy: &claim.policy, block })
     });
     let Effective { entries, overridden } = Effective::<Limit>::of(&limits.collect::<Vec<_>>());
-    let limits = entries.values().map(|entry| Arc::clone(entry.value));
+    // One without rates does nothing: its policy says why.
+    let limits = entries.values().map(|entry| Arc::clone(entry.value)).filter(|limit| !limit.rates.is_empty());
     let (without_identity, limits): (Vec<_>, Vec<_>) = limits.partition(|limit| limit.reads_identity());
     PathPolicies { limits: limits.into(), without_identity: without_identity.into(), overridden: overridden.into() }
 }

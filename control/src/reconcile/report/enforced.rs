@@ -26,7 +26,7 @@ struct Effect {
 impl Effect {
     fn add(&mut self, policy: &ObjectRef, path: &PathPolicies) {
         self.has_paths = true;
-        self.in_effect |= path.limits.iter().any(|limit| limit.policy == *policy && !limit.rates.is_empty());
+        self.in_effect |= path.limits.iter().any(|limit| limit.policy == *policy);
         let without = path.without_identity.iter().filter(|limit| limit.policy == *policy);
         self.without_identity.extend(without.map(|limit| Arc::clone(&limit.name)));
         let lost = path.overridden.iter().filter(|overridden| overridden.policy == *policy);
