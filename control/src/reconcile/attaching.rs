@@ -106,8 +106,9 @@ impl Reconciler {
         for unit in diff.units {
             self.backlog.compile(unit, reason, &self.model);
         }
-        if diff.moved && self.model.topology.has_policies(object) {
-            // The policies of a route include those of its Gateways.
+        // The policies of a route include those of its Gateways.
+        let other_gateways = diff.links.iter().any(|link| link.gateway_listeners().is_some());
+        if other_gateways && self.model.topology.has_policies(object) {
             self.backlog.compile(Unit::Policies(object.clone()), reason, &self.model);
         }
         for owner in diff.owners {

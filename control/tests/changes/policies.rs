@@ -1,13 +1,13 @@
 //! Policies on the paths of a Gateway: what is in effect where, what is compiled after a change, and the conditions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tidegate_config::model::{ListenerOrigin, PathPolicies};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_control::options::{GatewayServices, Kuadrant, Options, Sources};
-use tidegate_control::{Desired, compile};
+use tidegate_control::{Desired, PendingStatusUpdates, compile};
 
 use crate::bench::Bench;
 use crate::gateways::{options, running_under};
@@ -102,6 +102,39 @@ fn check_status(bench: &Bench, name: &str, want: &str) {
         format!("{} {} {}{message}", it.kind, it.status, it.reason)
     };
     assert_eq!(status.conditions.iter().map(text).collect::<Vec<_>>().join("; "), want, "{name}");
+}
+
+/// Compares the policies whose status may have to be written since the last call.
+#[track_caller]
+fn check_told(bench: &mut Bench, want: &[&str]) {
+    bench.reconcile();
+    let PendingStatusUpdates { all, changed, counting, rewritten, .. } =
+        bench.reconciler.pending_reports().status_updates();
+    let objects = all.into_iter().chain(changed).chain(counting).chain(rewritten);
+    let policies: BTreeSet<ObjectRef> = objects.filter(|object| object.kind == POLICY).collect();
+    assert_eq!(policies.iter().map(|policy| &*policy.name.name).collect::<Vec<_>>(), want);
+}
+
+#[test]
+fn the_status_of_a_policy_is_written_when_its_effect_changes() {
+    let mut bench = running();
+    check_told(&mut bench, &[]);
+    policy(&mut bench, "g", 1, "Gateway edge", "D/merge ip 600, login 20");
+    check_told(&mut bench, &["g"]);
+    bench.apply(Kind::HttpRoute, route("web", "a.example"));
+    check_told(&mut bench, &["g"]);
+    policy(&mut bench, "l", 2, "Gateway edge/web", "D/- ip 60");
+    check_told(&mut bench, &["g", "l"]);
+    policy(&mut bench, "u", 3, "HTTPRoute web/first", "ip 9");
+    check_told(&mut bench, &["g", "l", "u"]);
+    policy(&mut bench, "u", 3, "HTTPRoute web/first", "login 9");
+    check_told(&mut bench, &["g", "l", "u"]);
+    policy(&mut bench, "g", 1, "Gateway edge", "O/- ip 6");
+    check_told(&mut bench, &["g", "l", "u"]);
+    bench.apply(Kind::HttpRoute, route("web", "b.example"));
+    check_told(&mut bench, &[]);
+    bench.delete(Kind::HttpRoute, "web");
+    check_told(&mut bench, &["g", "l", "u"]);
 }
 
 const ENFORCED: &str = "Accepted True Accepted; Enforced True Enforced";

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tidegate_config::model::{Backend, BackendKey, HostRoutes, SnapshotParts, StreamRoute, VirtualHost};
+use tidegate_config::model::{
+    Backend, BackendKey, HostRoutes, SnapshotParts, StreamRoute, TargetPolicies, VirtualHost,
+};
 use tidegate_config::object::ObjectRef;
 use tidegate_config::project::ServicePort;
 use tidegate_control::{Cause, Changes, Compiled, Unit, compile};
@@ -28,6 +30,7 @@ impl Simulation {
             hosts: _,
             streams: _,
             backends: _,
+            policies: _,
             binds,
             scopes,
             trusted_proxies,
@@ -38,6 +41,7 @@ impl Simulation {
         assert_eq!(pointers(live), pointers(&full), "seed {seed}: hosts");
         assert_eq!(streams(&live.parts), streams(&full.parts), "seed {seed}: streams");
         assert_eq!(backends(&live.parts), backends(&full.parts), "seed {seed}: backends");
+        assert_eq!(policies(&live.parts), policies(&full.parts), "seed {seed}: policies");
         assert_eq!(&live.parts.binds, binds, "seed {seed}: binds");
         assert_eq!(&live.parts.scopes, scopes, "seed {seed}: scopes");
         assert_eq!(&live.parts.trusted_proxies, trusted_proxies, "seed {seed}: trusted proxies");
@@ -138,6 +142,10 @@ fn streams(parts: &SnapshotParts) -> BTreeMap<VirtualHost, Arc<StreamRoute>> {
 
 fn hosts(parts: &SnapshotParts) -> BTreeMap<VirtualHost, Arc<HostRoutes>> {
     parts.hosts.iter().map(|(host, routes)| (host, Arc::clone(routes))).collect()
+}
+
+fn policies(parts: &SnapshotParts) -> BTreeMap<ObjectRef, Arc<TargetPolicies>> {
+    parts.policies.iter().map(|(target, policies)| (target.clone(), Arc::clone(policies))).collect()
 }
 
 fn backends(parts: &SnapshotParts) -> BTreeMap<BackendKey, Arc<Backend>> {

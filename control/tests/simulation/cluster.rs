@@ -84,6 +84,8 @@ impl Cluster {
             Kind::TcpRoute,
             Kind::UdpRoute,
             Kind::BackendTlsPolicy,
+            Kind::RateLimitPolicy,
+            Kind::RateLimitPolicy,
             Kind::ConfigMap,
         ])?;
         let of_many = self.crowd > 1 && die.bool();
@@ -229,6 +231,7 @@ fn pick(die: &mut Rng, kind: Kind, crowd: u32) -> ObjectRef {
         Kind::Namespace => NAMESPACES[die.usize(0..2)].to_owned(),
         Kind::ConfigMap => "authorities".to_owned(),
         Kind::HttpRoute => format!("g{}", die.u32(0..3 * crowd)),
+        Kind::RateLimitPolicy => format!("p{}", die.u32(0..4)),
         kind if kind.is_of_gateway_api() => format!("g{}", die.u32(0..3)),
         kind => panic!("{kind} is not made"),
     };

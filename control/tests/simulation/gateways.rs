@@ -70,9 +70,29 @@ fn parts(die: &mut Rng, object: &ObjectRef) -> (Value, Value, Value) {
             }
             json!({"targetRefs": [target], "validation": validation})
         }
+        Kind::RateLimitPolicy => rate_limits(die),
         kind => panic!("{kind} is not made"),
     };
     (Value::Null, spec, Value::Null)
+}
+
+/// Limits for a Gateway, a listener, a route or a rule.
+fn rate_limits(die: &mut Rng) -> Value {
+    let kind = one(die, &["Gateway", "Gateway", "HTTPRoute", "GRPCRoute"]);
+    let mut target = json!({"group": "gateway.networking.k8s.io", "kind": kind, "name": format!("g{}", die.u32(0..3))});
+    if die.bool() {
+        let section = if kind == "Gateway" { format!("l{}", die.u32(0..3)) } else { format!("rule-{}", die.u32(1..3)) };
+        target["sectionName"] = section.into();
+    }
+    let mut limits = json!({});
+    for name in ["ip", "login", "upload"] {
+        if die.bool() {
+            continue;
+        }
+        limits[name] = json!({"rates": [{"limit": die.u32(0..3), "window": "1m"}]});
+    }
+    let block = json!({"strategy": one(die, &["atomic", "merge"]), "limits": limits});
+    json!({"targetRef": target, one(die, &["defaults", "overrides"]): block})
 }
 
 fn listeners(die: &mut Rng) -> Value {

@@ -8,7 +8,7 @@ use tidegate_config::model::{Bind, BindKey, BindProtocol, Generation, Listener, 
 use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::published::{self, Publisher};
 use tidegate_control::options::{
-    Deis, GatewayApi, GatewayServices, HostOwnership, Ingresses, Options, Pace, Sources, UnconfirmedRemovals,
+    Deis, GatewayApi, GatewayServices, HostOwnership, Ingresses, Kuadrant, Options, Pace, Sources, UnconfirmedRemovals,
 };
 use tidegate_control::{Collection, Command, Event, LaneShares, Order, Reconciler};
 
@@ -37,7 +37,8 @@ fn options(die: &mut fastrand::Rng) -> Options {
         services: GatewayServices::Off,
         optional: false,
     });
-    let sources = Sources { ingress: Some(Ingresses::default()), deis, gateway, kuadrant: None };
+    let kuadrant = gateway.is_some().then(Kuadrant::default);
+    let sources = Sources { ingress: Some(Ingresses::default()), deis, gateway, kuadrant };
     let key = BindKey { address: ([127, 0, 0, 1], 80).into(), protocol: BindProtocol::Http };
     let binds = [Bind { key, listeners: [Listener::for_every_host("http")].into() }].into();
     // The limit is usually low, so that hosts are compiled incrementally.
