@@ -12,6 +12,7 @@ mod ingress;
 mod lease;
 mod infrastructure;
 mod metrics;
+mod pace;
 mod send;
 mod service;
 mod correlator;
@@ -29,13 +30,14 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use tidegate_config::object::{ObjectName, ObjectRef};
 use tidegate_config::project::gateway::OwnStatus;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use self::conditions::Current;
 use self::lease::Campaign;
 use self::metrics::ReportMetrics;
+use self::pace::{WRITERS_MAX, WriterPace};
 use self::send::{NotWritten, Prepared, outcome};
 use crate::clock;
 use crate::queue::{Lane, WorkItem, Workqueue};
@@ -46,10 +48,10 @@ pub use election::ElectionTiming;
 
 /// The field manager of our writes, except those of status ([`contest::status_manager`]).
 const FIELD_MANAGER: &str = "tidegate";
-/// The number of concurrent writers of status. There is one for Events.
-const WRITERS: usize = 4;
-/// The pause of a writer after it has written an address: all together make at most 40 such writes a second; Events are
-/// limited to 10.
+/// The number of concurrent writes of addresses. There is one of Events.
+const ADDRESS_WRITES: usize = 4;
+/// The pause after a write of an address: all writers together make at most 40 such writes a second; Events are limited
+/// to 10.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The pause of a writer after it has written conditions, which people and programs wait for. An overloaded API server
 /// answers with Retry-After.
@@ -149,6 +151,10 @@ pub struct Reporter {
     /// Failed writes of Gateways' infrastructure.
     unwritten_infrastructure: LogFirstFailure,
     retry_after: RetryAfterGate,
+    /// The number of writers of status that may write now, and what it follows from.
+    pace: Arc<watch::Sender<WriterPace>>,
+    /// One for each write of an address.
+    addresses: Arc<Semaphore>,
 }
 
 impl fmt::Debug for Reporter {
@@ -187,6 +193,8 @@ impl Reporter {
             unwritten_events,
             unwritten_infrastructure,
             retry_after,
+            pace: Arc::new(watch::Sender::new(WriterPace::default())),
+            addresses: Arc::new(Semaphore::new(ADDRESS_WRITES)),
         })
     }
 
@@ -259,13 +267,19 @@ impl Reporter {
 
     /// Runs all writers while the queues exist.
     async fn write(&self, lead: &Leadership) {
-        let statuses = join_all((0..WRITERS).map(|_| self.write_statuses(lead)));
+        let statuses = join_all((0..WRITERS_MAX).map(|number| self.write_statuses(number, lead)));
         tokio::join!(statuses, self.write_events(lead), self.make(lead), self.identify_writers(lead));
     }
 
-    /// One writer of statuses.
-    async fn write_statuses(&self, lead: &Leadership) {
-        while let Some(item) = self.view.reports.statuses.get().await {
+    /// One writer of statuses. It pauses while its number is beyond the width of the pace.
+    async fn write_statuses(&self, number: usize, lead: &Leadership) {
+        let mut pace = self.pace.subscribe();
+        loop {
+            // The sender is ours, so the wait has no other end.
+            if pace.wait_for(|pace| number < pace.width()).await.is_err() {
+                return;
+            }
+            let Some(item) = self.view.reports.statuses.get().await else { return };
             self.write_status(item, lead).await;
         }
     }
@@ -278,10 +292,13 @@ impl Reporter {
             item.succeeded();
             return;
         };
+        // Held over the pause.
+        let mut _address = None;
         let (written, pause) = match desired {
             Desired::Addresses { uid, addresses } => {
-                let written =
-                    self.send::<IgnoredAny>(lead, ingress::patch(&item.name, uid, &addresses, &self.manager)).await;
+                _address = self.addresses.acquire().await.ok();
+                let patch = ingress::patch(&item.name, uid, &addresses, &self.manager);
+                let written = self.send_paced::<IgnoredAny>(lead, patch).await;
                 (written.map(|IgnoredAny| ()), PAUSE)
             }
             Desired::Status { controller, generation, status, only_in_place_of_ours } => {
@@ -325,7 +342,7 @@ impl Reporter {
     ) -> Result<(), NotWritten> {
         let mut refusal = NotWritten::Failed("other clients keep changing it".to_owned());
         for _ in 0..READINGS_MAX {
-            let read = self.send::<Value>(lead, conditions::get(object)).await?;
+            let read = self.send_paced::<Value>(lead, conditions::get(object)).await?;
             let current =
                 Current::of(read).ok_or_else(|| NotWritten::Failed("the object cannot be read".to_owned()))?;
             if only_in_place_of_ours && !current.is_ours {
@@ -334,13 +351,29 @@ impl Reporter {
             let now = Timestamp::try_from(clock::wall()).unwrap_or(Timestamp::UNIX_EPOCH);
             let Some(status) = current.merged(object, author, own, now) else { return Ok(()) };
             let patch = conditions::patch(object, &current.resource_version, status, &self.manager);
-            match self.send::<IgnoredAny>(lead, patch).await {
+            match self.send_paced::<IgnoredAny>(lead, patch).await {
                 Ok(IgnoredAny) => return Ok(()),
                 Err(NotWritten::Conflict) => refusal = NotWritten::Conflict,
                 Err(other) => return Err(other),
             }
         }
         Err(refusal)
+    }
+
+    /// Sends a request about a status, whose answer determines how many may be in flight.
+    async fn send_paced<T: DeserializeOwned>(&self, lead: &Leadership, request: Prepared) -> Result<T, NotWritten> {
+        let began = clock::now();
+        let answer = self.send(lead, request).await;
+        let after = clock::now().saturating_duration_since(began);
+        self.pace.send_if_modified(|pace| {
+            let before = pace.width();
+            match &answer {
+                Err(NotWritten::Throttled(_) | NotWritten::Failed(_)) => pace.refused(),
+                Ok(_) | Err(_) => pace.answered(after),
+            }
+            before != pace.width()
+        });
+        answer
     }
 
     /// Sends a write. A write that could arrive after the end of our leadership is cancelled; the next leader repeats

@@ -100,15 +100,12 @@ impl Reader<'_> {
     /// The index of a rule of a route: by its name, or as `rule-1` for the first rule.
     fn rule_named(&self, route: &ObjectRef, section: &str) -> Option<u32> {
         let (world, name) = (self.world(), &route.name);
-        let rules: Vec<(usize, Option<&str>)> = match route.kind {
-            Kind::HttpRoute => {
-                let rules = world.http_routes.get(name)?.rules.iter();
-                rules.map(|rule| (rule.index, rule.name.as_deref())).collect()
-            }
-            _ => {
-                let rules = world.grpc_routes.get(name)?.rules.iter();
-                rules.map(|rule| (rule.index, rule.name.as_deref())).collect()
-            }
+        let rules: Vec<(usize, Option<&str>)> = if route.kind == Kind::HttpRoute {
+            let rules = world.http_routes.get(name)?.rules.iter();
+            rules.map(|rule| (rule.index, rule.name.as_deref())).collect()
+        } else {
+            let rules = world.grpc_routes.get(name)?.rules.iter();
+            rules.map(|rule| (rule.index, rule.name.as_deref())).collect()
         };
         let named = rules.iter().find(|(_, name)| *name == Some(section));
         let numbered = || {
