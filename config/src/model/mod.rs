@@ -69,7 +69,6 @@ pub use policy::{
     Answer, AnyOr, Attributes, AuthProtocol, ConnectionAttributes, Cors, Decision, EvaluationError, Exceeded, ExternalAuth,
     Guard, Limit, ListenerPolicies, Overridden, PathPolicies, PolicyMap, PolicyProgress, Predicate, Question, Rate, Refusal,
     TargetPolicies, ValueExpression, run_policies,
-    TargetPolicies, ValueExpression, run_policies,
 };
 
 pub use retry::RetryPolicy;

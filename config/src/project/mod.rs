@@ -195,8 +195,9 @@ fn projected<T: Projection>(source: &RawObject<'_>, of: fn(Arc<T>) -> Object) ->
         (None, vec![Finding::new(meta.object.clone(), "", problem)])
     });
     let statuses = digests(meta.object.kind, source);
+    let has_status = source.status.is_some_and(|status| !matches!(status.get(), "null" | "{}"));
     let addresses = public_address::unique(T::addresses(source));
-    Projected { meta, object, findings, addresses, statuses }
+    Projected { meta, object, findings, addresses, statuses, has_status }
 }
 
 /// The metadata that every object has, whether the rest can be read or not.
@@ -225,6 +226,8 @@ pub struct Projected {
     pub addresses: Vec<PublicAddress>,
     /// The digests of the controllers' parts of its status, for kinds of the Gateway API. Routing does not read them.
     pub statuses: StatusDigests,
+    /// Whether it has a status, of whatever controller. Routing does not read it.
+    pub has_status: bool,
 }
 
 #[cfg(test)]

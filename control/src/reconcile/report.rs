@@ -44,6 +44,9 @@ pub enum Desired {
         status: Arc<OwnStatus>,
         /// Whether it is written only in place of an earlier one of ours.
         only_in_place_of_ours: bool,
+        /// The resourceVersion of the object as last observed, if it has no status: there is nothing to read before
+        /// the status is written.
+        without_status: Option<Arc<str>>,
     },
 }
 
@@ -69,6 +72,8 @@ pub(super) struct Reporting {
     addresses: Option<(Addresses, u64)>,
     /// The hash of our part of an object's status, if there is one.
     observed: BTreeMap<ObjectRef, u64>,
+    /// The resourceVersions of objects whose status we may write and that have none.
+    without_status: BTreeMap<ObjectRef, Arc<str>>,
     /// Objects that have been compiled, and may be served by this controller now.
     judged: BTreeSet<ObjectRef>,
     /// Objects whose number of attached routes may have changed.
@@ -121,6 +126,11 @@ impl Reporting {
                 self.queued_all = false;
             }
         } else if object.kind.has_conditions() {
+            if projected.has_status {
+                self.without_status.remove(object);
+            } else {
+                self.without_status.insert(object.clone(), Arc::clone(&projected.meta.resource_version));
+            }
             let digest = self.own(object.kind, &projected.statuses);
             self.set_observed(object, digest);
         }
@@ -130,6 +140,7 @@ impl Reporting {
     pub(super) fn gone(&mut self, object: &ObjectRef) {
         self.set_observed(object, None);
         self.settled.remove(object);
+        self.without_status.remove(object);
     }
 
     fn set_observed(&mut self, object: &ObjectRef, now: Option<u64>) {
@@ -234,7 +245,8 @@ impl DesiredReports<'_> {
     fn desired(self, object: &ObjectRef, status: Arc<OwnStatus>) -> Option<Desired> {
         let controller = self.reporting.controller.clone()?;
         let generation = self.model.world.generation_of(object).unwrap_or_default();
-        Some(Desired::Status { controller, generation, status, only_in_place_of_ours: false })
+        let without_status = self.reporting.without_status.get(object).cloned();
+        Some(Desired::Status { controller, generation, status, only_in_place_of_ours: false, without_status })
     }
 
     /// A status with the parts that depend on other objects: the number of routes that are attached to each listener,

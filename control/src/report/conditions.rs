@@ -67,6 +67,11 @@ impl Current {
         Some(Self { resource_version, is_ours, generation, status })
     }
 
+    /// An object without a status, of this resourceVersion and generation.
+    pub(super) fn without_status(resource_version: &str, generation: i64) -> Self {
+        Self { resource_version: resource_version.to_owned(), is_ours: false, generation, status: Value::Null }
+    }
+
     /// The fields of the status to write; `None` if nothing differs, or if the object has a later generation than the
     /// status.
     pub(super) fn merged(

@@ -133,6 +133,16 @@ impl RetryAfterGate {
     }
 }
 
+/// A status to write; see [`Desired::Status`].
+struct StatusWrite<'a> {
+    object: &'a ObjectRef,
+    controller: &'a str,
+    generation: i64,
+    status: &'a OwnStatus,
+    only_in_place_of_ours: bool,
+    without_status: Option<&'a str>,
+}
+
 /// Takes part in the election, and writes while it leads.
 #[derive(Clone)]
 pub struct Reporter {
@@ -301,9 +311,16 @@ impl Reporter {
                 let written = self.send_paced::<IgnoredAny>(lead, patch).await;
                 (written.map(|IgnoredAny| ()), PAUSE)
             }
-            Desired::Status { controller, generation, status, only_in_place_of_ours } => {
-                let author = (&*controller, generation);
-                let mut written = self.write_conditions(&item, author, (&status, only_in_place_of_ours), lead).await;
+            Desired::Status { controller, generation, status, only_in_place_of_ours, without_status } => {
+                let write = StatusWrite {
+                    object: &item,
+                    controller: &controller,
+                    generation,
+                    status: &status,
+                    only_in_place_of_ours,
+                    without_status: without_status.as_deref(),
+                };
+                let mut written = self.write_conditions(&write, lead).await;
                 if let (Ok(()), Some(in_use)) = (&written, status.in_use) {
                     written = self.hold_class(&item, in_use, lead).await;
                 }
@@ -332,25 +349,26 @@ impl Reporter {
         }
     }
 
-    /// Reads the object and writes our part of the status if it differs; repeated after a conflict with another write.
-    async fn write_conditions(
-        &self,
-        object: &ObjectRef,
-        author: (&str, i64),
-        (own, only_in_place_of_ours): (&OwnStatus, bool),
-        lead: &Leadership,
-    ) -> Result<(), NotWritten> {
+    /// Reads the object, unless it is known, and writes our part of the status if it differs; repeated after a conflict
+    /// with another write.
+    async fn write_conditions(&self, write: &StatusWrite<'_>, lead: &Leadership) -> Result<(), NotWritten> {
         let mut refusal = NotWritten::Failed("other clients keep changing it".to_owned());
+        let author = (write.controller, write.generation);
+        let mut known = write.without_status.map(|version| Current::without_status(version, write.generation));
         for _ in 0..READINGS_MAX {
-            let read = self.send_paced::<Value>(lead, conditions::get(object)).await?;
-            let current =
-                Current::of(read).ok_or_else(|| NotWritten::Failed("the object cannot be read".to_owned()))?;
-            if only_in_place_of_ours && !current.is_ours {
+            let current = match known.take() {
+                Some(current) => current,
+                None => {
+                    let read = self.send_paced::<Value>(lead, conditions::get(write.object)).await?;
+                    Current::of(read).ok_or_else(|| NotWritten::Failed("the object cannot be read".to_owned()))?
+                }
+            };
+            if write.only_in_place_of_ours && !current.is_ours {
                 return Ok(());
             }
             let now = Timestamp::try_from(clock::wall()).unwrap_or(Timestamp::UNIX_EPOCH);
-            let Some(status) = current.merged(object, author, own, now) else { return Ok(()) };
-            let patch = conditions::patch(object, &current.resource_version, status, &self.manager);
+            let Some(status) = current.merged(write.object, author, write.status, now) else { return Ok(()) };
+            let patch = conditions::patch(write.object, &current.resource_version, status, &self.manager);
             match self.send_paced::<IgnoredAny>(lead, patch).await {
                 Ok(IgnoredAny) => return Ok(()),
                 Err(NotWritten::Conflict) => refusal = NotWritten::Conflict,

@@ -182,7 +182,7 @@ impl Cluster {
         let version: Arc<str> = version.to_string().into();
         let meta = Meta { object: object.clone(), uid: None, resource_version: version, generation: None };
         let (object, findings) = (Some(projection.clone()), findings.clone());
-        Some(Projected { meta, object, findings, addresses: Vec::new(), statuses: BTreeMap::new() })
+        Some(Projected { meta, object, findings, addresses: Vec::new(), statuses: BTreeMap::new(), has_status: false })
     }
 
     /// The addresses of a name, if they were set.

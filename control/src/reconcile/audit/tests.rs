@@ -70,7 +70,14 @@ fn certificate() -> Projected {
     let object = Object::Secret(Arc::new(Secret { name: name("default"), certificate }));
     let key = object_ref(Kind::Secret, "default");
     let meta = Meta { object: key, uid: None, resource_version: "1".into(), generation: None };
-    Projected { meta, object: Some(object), findings: Vec::new(), addresses: Vec::new(), statuses: BTreeMap::new() }
+    Projected {
+        meta,
+        object: Some(object),
+        findings: Vec::new(),
+        addresses: Vec::new(),
+        statuses: BTreeMap::new(),
+        has_status: false,
+    }
 }
 
 fn name(name: &str) -> ObjectName {
