@@ -17,7 +17,7 @@ const SETS: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/shop/listeners
 /// An API server with the kinds of the Gateway API, a class, and an edge of one pod.
 pub(crate) async fn api() -> Api {
     let api = Api::new().await;
-    for text in tidegate_lite::GATEWAY_API {
+    for text in tidegate_lite::GATEWAY_API.iter().chain(tidegate_lite::KUADRANT) {
         let options = serde_saphyr::Options::default();
         let definitions: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options).unwrap();
         for definition in definitions {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use tidegate_config::object::Kind;
 use tidegate_config::project::project;
-use tidegate_control::options::{GatewayApi, Ingresses, Options, Sources};
+use tidegate_control::options::{GatewayApi, GatewayServices, Ingresses, Kuadrant, Options, Sources};
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::edge::{Api, Edge, TERMS, addresses, service};
@@ -15,7 +15,7 @@ use super::gateways::{api, listeners, of, to_pods};
 const API: &str = "/apis/gateway.networking.k8s.io/v1";
 
 /// The writes that are expected: of each of them at least one.
-const WRITES: [&str; 15] = [
+const WRITES: [&str; 16] = [
     "POST /apis/coordination.k8s.io/v1/namespaces/default/leases",
     "POST /apis/events.k8s.io/v1/namespaces/default/events",
     "PATCH /apis/networking.k8s.io/v1/namespaces/default/ingresses/one/status",
@@ -29,12 +29,13 @@ const WRITES: [&str; 15] = [
     "PATCH /apis/gateway.networking.k8s.io/v1/namespaces/shop/tcproutes/route/status",
     "PATCH /apis/gateway.networking.k8s.io/v1/namespaces/shop/udproutes/route/status",
     "PATCH /apis/gateway.networking.k8s.io/v1/namespaces/shop/backendtlspolicies/policy/status",
+    "PATCH /apis/kuadrant.io/v1/namespaces/shop/ratelimitpolicies/policy/status",
     "PATCH /api/v1/namespaces/shop/services/one-tidegate",
     "PATCH /apis/discovery.k8s.io/v1/namespaces/shop/endpointslices/one-tidegate-ipv4",
 ];
 
 /// The collections of objects that the edge reads.
-const COLLECTIONS: [(Kind, &str); 12] = [
+const COLLECTIONS: [(Kind, &str); 13] = [
     (Kind::Service, "/api/v1/services"),
     (Kind::EndpointSlice, "/apis/discovery.k8s.io/v1/endpointslices"),
     (Kind::Ingress, "/apis/networking.k8s.io/v1/ingresses"),
@@ -47,6 +48,7 @@ const COLLECTIONS: [(Kind, &str); 12] = [
     (Kind::TcpRoute, "/apis/gateway.networking.k8s.io/v1/tcproutes"),
     (Kind::UdpRoute, "/apis/gateway.networking.k8s.io/v1/udproutes"),
     (Kind::BackendTlsPolicy, "/apis/gateway.networking.k8s.io/v1/backendtlspolicies"),
+    (Kind::RateLimitPolicy, "/apis/kuadrant.io/v1/ratelimitpolicies"),
 ];
 
 /// One object of each kind with a status that the edge writes.
@@ -82,6 +84,43 @@ async fn create_objects(api: &Api) {
     let validation = json!({"wellKnownCACertificates": "System", "hostname": "web.example"});
     create("backendtlspolicies", "BackendTLSPolicy", "policy", json!({"targetRefs": target, "validation": validation}))
         .await;
+    let target = json!({"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "one"});
+    let limits = json!({"ip": {"rates": [{"limit": 5, "window": "1m"}]}});
+    let policy = json!({
+        "apiVersion": "kuadrant.io/v1", "kind": "RateLimitPolicy", "metadata": {"name": "policy"},
+        "spec": {"targetRef": target, "limits": limits},
+    });
+    api.create("/apis/kuadrant.io/v1/namespaces/shop/ratelimitpolicies", policy).await;
+}
+
+/// The edge has seen in its watch that an object has no status, so there is nothing to read before the first one.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_without_a_status_gets_one_in_one_request() {
+    let api = api().await;
+    create_objects(&api).await;
+    let gateway = GatewayApi {
+        controller: "tidegate.io/gateway".into(),
+        addresses: ["192.0.2.1".parse().unwrap()].into(),
+        services: GatewayServices::Off,
+        optional: false,
+    };
+    let sources = Sources { gateway: Some(gateway), kuadrant: Some(Kuadrant::default()), ..Sources::default() };
+    let (asked, mut requests) = unbounded_channel();
+    let _edge = Edge::with(api.heard_client(asked), Options { sources, ..Options::default() }, TERMS, "a");
+    let policy = "/apis/kuadrant.io/v1/namespaces/shop/ratelimitpolicies/policy";
+    let route = format!("{API}/namespaces/shop/httproutes/route");
+    let written = |request: &str| [policy, &route].map(|path| request == format!("PATCH {path}/status"));
+    let (mut all, mut done) = (Vec::new(), [false; 2]);
+    while done != [true; 2] {
+        let request = tokio::time::timeout(std::time::Duration::from_secs(60), requests.recv()).await;
+        let request = request.unwrap_or_else(|_| panic!("no status after {all:#?}")).unwrap();
+        let now = written(&request);
+        done = [done[0] || now[0], done[1] || now[1]];
+        all.push(request);
+    }
+    for path in [policy, &route] {
+        assert!(!all.contains(&format!("GET {path}")), "{path} was read: {all:#?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -94,7 +133,12 @@ async fn everything_that_the_edge_writes_is_known_to_its_own_tables() {
         services: to_pods(),
         optional: false,
     };
-    let sources = Sources { ingress: Some(Ingresses::default()), deis: None, gateway: Some(gateway), kuadrant: None };
+    let sources = Sources {
+        ingress: Some(Ingresses::default()),
+        deis: None,
+        gateway: Some(gateway),
+        kuadrant: Some(Kuadrant::default()),
+    };
     let (writes, mut written) = unbounded_channel();
     let options = Options { sources, publish: addresses(&["192.0.2.1"]), ..Options::default() };
     let _edge = Edge::with(api.strict_client(writes), options, TERMS, "a");
