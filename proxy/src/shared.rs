@@ -169,7 +169,7 @@ impl Shared {
         self.endpoints.sweep(snapshot);
         self.metrics.sweep(snapshot);
         // No snapshot names limits yet.
-        self.counters.sweep_unnamed(std::iter::empty());
+        self.counters.sweep_unnamed(snapshot.limits().map(|limit| &**limit));
     }
 }
 

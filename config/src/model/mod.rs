@@ -66,9 +66,9 @@ pub use log_format::{LogFormat, LogPiece, LogVariable};
 pub use networks::Networks;
 pub use path::{Normalized, PathMatch, RegexCase, normalize};
 pub use policy::{
-    Answer, AnyOr, Attributes, AuthProtocol, ConnectionAttributes, Cors, Decision, EvaluationError, Exceeded, ExternalAuth,
-    Guard, Limit, ListenerPolicies, Overridden, PathPolicies, PolicyMap, PolicyProgress, Predicate, Question, Rate, Refusal,
-    TargetPolicies, ValueExpression, run_policies,
+    Answer, AnyOr, Attributes, AuthProtocol, ConnectionAttributes, Cors, Decision, EvaluationError, Exceeded,
+    ExternalAuth, Guard, Limit, ListenerPolicies, Overridden, PathPolicies, PolicyMap, PolicyProgress, Predicate,
+    Question, Rate, Refusal, TargetPolicies, ValueExpression, run_policies,
 };
 
 pub use retry::RetryPolicy;

@@ -94,8 +94,9 @@ impl Arrived {
         let request_id = RequestId::choose(head, self.shared.options.keep_request_id, random);
         let mut exchange = Exchange::new(self, Arc::clone(facts), request_id);
         match routed {
-            Ok(Routed { request, valid, listener, route }) => {
-                let mut undecided = Undecided::new(exchange, request, Matched { listener, route }, head, random);
+            Ok(Routed { request, valid, listener, route, policies }) => {
+                let matched = Matched { listener, route, policies };
+                let mut undecided = Undecided::new(exchange, request, matched, head, random);
                 let step = undecided.run_policies(&valid, head);
                 undecided.settle(step, valid)
             }
@@ -202,15 +203,16 @@ impl Undecided {
 
     /// Runs the policies from where the request has come to.
     fn run_policies<H: Head + HeaderNames>(&mut self, valid: &ValidRequest<'_>, head: &H) -> Result<Step, LocalReply> {
-        let Self { exchange, request, matched: Matched { listener, route }, effective, progress, .. } = self;
+        let Self { exchange, request, matched: Matched { listener, route, policies }, effective, progress, .. } = self;
         let exchange = &*exchange;
         let share = exchange.share.and_then(|place| route.action.shares().get(place));
         let (client, facts) = (&request.client, &exchange.facts);
         let (connection, named_port) = (connection_attributes(facts, client), facts.named_port);
         let (request_id, protocol) = (exchange.request_id.as_str(), request.protocol.attribute());
         let inbound = Inbound { client, listener, named_port, connection, request_id, protocol };
-        let policed = PolicyRequest { route, share, effective, inbound, valid, head };
-        match admit(&policed, progress, |target| exchange.usable(target))? {
+        let policies = policies.as_deref();
+        let policed = PolicyRequest { route, share, policies, effective, inbound, valid, head };
+        match admit(&policed, progress, &exchange.shared().counters, |target| exchange.usable(target))? {
             PolicyResult::Admitted(admitted, target, backend) => {
                 self.select_target(admitted, target, backend, head).map(Step::Selected)
             }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use http::HeaderValue;
-use tidegate_config::model::{HeaderEdits, ListenerName, Route, Snapshot};
+use tidegate_config::model::{HeaderEdits, ListenerName, PathPolicies, Route, Snapshot};
 
 use crate::budget::Cost;
 use crate::connection::ConnectionFacts;
@@ -41,6 +41,8 @@ pub(crate) struct Arrived {
 pub(super) struct Matched {
     pub(super) listener: ListenerName,
     pub(super) route: Arc<Route>,
+    /// The policies of the path over the listener to the route, if there are any.
+    pub(super) policies: Option<Arc<PathPolicies>>,
 }
 
 /// A request with its connection and its id. One that is dropped before it is recorded is recorded as abandoned.

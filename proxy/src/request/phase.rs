@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use http::HeaderValue;
-use tidegate_config::model::{Head, ListenerName, Route, Snapshot};
+use tidegate_config::model::{Head, ListenerName, PathPolicies, Route, Snapshot};
 
 use crate::connection::ConnectionFacts;
 use crate::reason::Reason;
@@ -43,6 +43,8 @@ pub(crate) struct Routed<'h> {
     pub(crate) listener: ListenerName,
     /// The route.
     pub(crate) route: Arc<Route>,
+    /// The policies of the path over the listener to the route, if there are any.
+    pub(crate) policies: Option<Arc<PathPolicies>>,
 }
 
 /// A request that is malformed, or without a route.
@@ -95,8 +97,9 @@ pub(crate) fn route<'h, H: Head>(
     let handshake_listener = facts.tls.as_ref().map(|tls| &tls.listener);
     match route::find(snapshot, (&facts.bind, handshake_listener), &valid.host, &valid.path.path, head) {
         Ok(found) => {
-            let (listener, route) = (found.listener.clone(), Arc::clone(found.route));
-            Ok(Routed { request, valid, listener, route })
+            let (listener, route) = (found.listener.name.clone(), Arc::clone(found.route));
+            let policies = snapshot.policies(found.listener, found.route).cloned();
+            Ok(Routed { request, valid, listener, route, policies })
         }
         Err(reason) => Err(Unrouted { request: Some(request), reason }),
     }

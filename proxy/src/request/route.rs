@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_config::model::{BindKey, Head, ListenerName, Route, Snapshot, Subject, TlsListener};
+use tidegate_config::model::{BindKey, Head, Listener, Route, Snapshot, Subject, TlsListener};
 
 use crate::reason::Reason;
 
@@ -10,7 +10,7 @@ use crate::reason::Reason;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found<'s> {
     /// The listener.
-    pub(crate) listener: &'s ListenerName,
+    pub(crate) listener: &'s Listener,
     /// The route.
     pub(crate) route: &'s Arc<Route>,
 }
@@ -40,7 +40,7 @@ pub(crate) fn find<'s, H: Head + ?Sized>(
         return Err(untried(subject));
     }
     let (listener, route) = found.listener.zip(found.route).ok_or(Reason::NoRoute)?;
-    Ok(Found { listener: &listener.name, route })
+    Ok(Found { listener, route })
 }
 
 /// A request whose route is not known because of an expression.

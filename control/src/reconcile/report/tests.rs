@@ -94,7 +94,14 @@ impl Bench {
         let meta = Meta { object: object.clone(), uid: None, resource_version: "1".into(), generation: None };
         let statuses = part.into_iter().map(|(controller, digest)| (controller.into(), digest)).collect();
         let (object, findings) = (None, Vec::new());
-        self.reporting.observe(&Projected { meta, object, findings, addresses: addresses(ip), statuses, has_status: true });
+        self.reporting.observe(&Projected {
+            meta,
+            object,
+            findings,
+            addresses: addresses(ip),
+            statuses,
+            has_status: true,
+        });
     }
 
     fn observe_edge(&mut self, ip: &[&str]) {

@@ -3,17 +3,19 @@
 
 pub(in crate::request) mod cors;
 pub(crate) mod external_auth;
+mod limits;
 
 use std::sync::Arc;
 
 use http::HeaderValue;
 use tidegate_config::model::{
     Answer, Attributes, Backend, ConnectionAttributes, Decision, Effective, ExternalAuth, Head, ListenerName,
-    PolicyProgress, Question, Redirect, Refusal, Route, Target, WeightedTarget, run_policies,
+    PathPolicies, PolicyProgress, Question, Redirect, Refusal, Route, Target, WeightedTarget, run_policies,
 };
 
-use crate::clock::wall;
+use crate::clock::{self, wall};
 use crate::connection::ConnectionFacts;
+use crate::limit::Counters;
 use crate::reason::Reason;
 use crate::request::client::Client;
 use crate::request::client_url::own_port;
@@ -72,6 +74,8 @@ pub(crate) struct PolicyRequest<'a, H: ?Sized> {
     pub(crate) route: &'a Arc<Route>,
     /// The share of the route that it goes to.
     pub(crate) share: Option<&'a WeightedTarget>,
+    /// The policies of its path, if there are any.
+    pub(crate) policies: Option<&'a PathPolicies>,
     /// The settings that apply.
     pub(crate) effective: &'a Effective,
     /// Its arrival.
@@ -94,16 +98,17 @@ pub(crate) fn connection_attributes<'a>(facts: &'a ConnectionFacts, client: &Cli
 }
 
 /// Runs the policies of a request from where it has come to. `backend` returns the backend of a target that has an
-/// endpoint.
+/// endpoint; limits are counted in `counters`.
 ///
 /// # Errors
 /// The answer to send instead.
 pub(crate) fn admit<'a, H: Head + ?Sized>(
     request: &PolicyRequest<'a, H>,
     progress: &mut PolicyProgress,
+    counters: &Counters,
     backend: impl Fn(&'a Target) -> Option<&'a Arc<Backend>>,
 ) -> Result<PolicyResult, LocalReply> {
-    let PolicyRequest { route, share, effective, inbound, valid, head } = *request;
+    let PolicyRequest { route, share, policies, effective, inbound, valid, head } = *request;
     let Inbound { client, listener, connection, request_id, protocol, .. } = inbound;
     let attributes = Attributes {
         head,
@@ -118,10 +123,12 @@ pub(crate) fn admit<'a, H: Head + ?Sized>(
         body_bytes: valid.content_length,
         route,
         share,
+        policies,
         effective,
         now: wall,
     };
-    match run_policies(progress, &attributes, backend) {
+    let charge = |limits| limits::exceeded(&limits::charge(counters, limits, &attributes, clock::now()));
+    match run_policies(progress, &attributes, backend, charge) {
         Decision::Forward(target, backend) => {
             let admitted = Admitted { route: Arc::clone(route) };
             Ok(PolicyResult::Admitted(admitted, Arc::clone(target), Arc::clone(backend)))
@@ -136,6 +143,7 @@ fn reply<H: Head + ?Sized>(request: &PolicyRequest<'_, H>, answer: Answer<'_>) -
     let PolicyRequest { inbound: Inbound { client, .. }, valid, head, .. } = *request;
     match answer {
         Answer::Refused(refusal) => Reason::from(refusal).into(),
+        Answer::Limited(_) => Reason::Denied.into(),
         Answer::ToTls(status) => {
             let scheme = if client.websocket { "wss" } else { "https" };
             away(status, location(scheme, &valid.host, None, head.path(), head))
@@ -211,6 +219,7 @@ mod tests {
     use super::*;
     use crate::sample::Sample;
     use crate::sample_model::{backend_key, path, to_backend};
+    use crate::shared::Shared;
 
     fn route(name: &str, path: PathMatch) -> Route {
         to_backend(name, path, AppProtocol::Http)
@@ -250,8 +259,9 @@ mod tests {
         let listener = ListenerName("http".into());
         let inbound = inbound(client, &listener, Some(8080));
         let (route, share) = (Arc::new(route.clone()), route.action.shares().first());
-        let request = PolicyRequest { route: &route, share, effective: &effective, inbound, valid: &valid, head };
-        let got = admit(&request, &mut PolicyProgress::default(), backend);
+        let request =
+            PolicyRequest { route: &route, share, policies: None, effective: &effective, inbound, valid: &valid, head };
+        let got = admit(&request, &mut PolicyProgress::default(), &Shared::sample().counters, backend);
         let got = got.map(|_| ()).map_err(|reply| {
             (reply.status, reply.location().map(|to| to.to_str().unwrap().to_owned()).unwrap_or_default())
         });
@@ -360,8 +370,15 @@ mod tests {
         let inbound = inbound(&client, &listener, named_port);
         let effective = Effective::resolve([&*route.settings].into_iter());
         let route = Arc::new(route);
-        let request =
-            PolicyRequest { route: &route, share: None, effective: &effective, inbound, valid: &valid, head: &head };
+        let request = PolicyRequest {
+            route: &route,
+            share: None,
+            policies: None,
+            effective: &effective,
+            inbound,
+            valid: &valid,
+            head: &head,
+        };
         let reply = elsewhere(&request, &redirect);
         assert_eq!(reply.location().unwrap().to_str().unwrap(), want);
     }

@@ -1,0 +1,55 @@
+//! The step that charges: the limits of a path that apply to a request.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use smallvec::SmallVec;
+use tidegate_config::model::{Attributes, Exceeded, Head, Limit};
+
+use crate::limit::{Counters, LimitCharge, LimitDecision, RateState, Values};
+use crate::observe::limit_metrics::FailedExpression;
+
+/// The number of limits of a path beyond which a decision allocates.
+const LIMITS: usize = 16;
+
+/// Counts a request in all limits that apply to it, or in none if one of them refuses it. A limit with a condition that
+/// cannot be evaluated does not apply.
+pub(super) fn charge<'r, H: Head + ?Sized>(
+    counters: &Counters,
+    limits: &'r [Arc<Limit>],
+    attributes: &Attributes<'_, H>,
+    now: Instant,
+) -> LimitDecision<'r> {
+    let mut charges: SmallVec<[LimitCharge<'r>; LIMITS]> = SmallVec::new();
+    for limit in limits {
+        match limit.applies(attributes) {
+            Ok(true) => charges.push(LimitCharge { limit, values: values(counters, limit, attributes) }),
+            Ok(false) => {}
+            Err(_) => counters.failed(limit, FailedExpression::When),
+        }
+    }
+    if charges.is_empty() { LimitDecision::default() } else { counters.decide(&charges, now) }
+}
+
+/// The values by which a limit counts a request.
+fn values<H: Head + ?Sized>(counters: &Counters, limit: &Limit, attributes: &Attributes<'_, H>) -> Values {
+    if limit.counters.is_empty() {
+        return Values::Shared;
+    }
+    let mut values = counters.values();
+    for expression in &limit.counters {
+        match expression.value(attributes) {
+            Ok(value) => values.add(&value),
+            Err(_) => {
+                counters.failed(limit, FailedExpression::Counter);
+                return Values::Failed;
+            }
+        }
+    }
+    values.finish()
+}
+
+/// The limit that refuses a request.
+pub(super) fn exceeded<'r>(decision: &LimitDecision<'r>) -> Option<Exceeded<'r>> {
+    decision.refused_by.map(|RateState { limit, rate, resets_in, .. }| Exceeded { limit, rate, resets_in })
+}
