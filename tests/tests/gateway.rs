@@ -10,6 +10,8 @@ mod external_auth;
 mod grpc_mirror;
 #[path = "gateway/ingress2gateway.rs"]
 mod ingress2gateway;
+#[path = "gateway/limits.rs"]
+mod limits;
 #[path = "gateway/observed.rs"]
 mod observed;
 #[path = "gateway/ports.rs"]
@@ -29,6 +31,7 @@ use tidegate_tests::{Answer, Dev, Kubectl, certificate_of, eventually, get, http
 
 const GATEWAY: &str = include_str!("../../examples/gateway/gateway.yaml");
 const ROUTES: &str = include_str!("../../examples/gateway/routes.yaml");
+const LIMITS: &str = include_str!("../../examples/gateway/limits.yaml");
 const SHOP: &str = include_str!("../../examples/gateway/shop.yaml");
 
 /// The example, with addresses of this test alone.
@@ -41,11 +44,16 @@ struct Bench {
 impl Bench {
     /// `None` if there is no kubectl.
     async fn start(test: u8) -> Option<Self> {
+        Self::start_with(test, &[]).await
+    }
+
+    /// The same with further files.
+    async fn start_with(test: u8, more: &[(&str, &str)]) -> Option<Self> {
         let id = std::process::id().to_le_bytes();
         let first = Ipv4Addr::new(127, 64 + id[1] % 64, id[0], test * 8 + 1);
         let addresses = format!("{first}-{}", Ipv4Addr::from_bits(first.to_bits() + 3));
         let files = [("gateway.yaml", GATEWAY), ("routes.yaml", ROUTES), ("shop.yaml", SHOP)];
-        let dev = Dev::with(&files, &["--gateway-addresses", &addresses]).await;
+        let dev = Dev::with(&[&files, more].concat(), &["--gateway-addresses", &addresses]).await;
         let kubectl = Kubectl::for_config(&dev.kubeconfig)?;
         Some(Self { dev, kubectl, first })
     }

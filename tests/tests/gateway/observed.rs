@@ -26,7 +26,7 @@ async fn example(test: u8) -> (Dev, SocketAddr) {
     (dev, door)
 }
 
-async fn ask(dev: &Dev, words: &[&str]) -> Output {
+pub(super) async fn ask(dev: &Dev, words: &[&str]) -> Output {
     let debug = dev.debug.to_string();
     Command::new(binary()).args(words).args(["--debug", &debug]).output().await.unwrap()
 }
