@@ -96,6 +96,9 @@ impl Current {
         } else {
             let conditions = conditions(&list("conditions"), &own.conditions, &OWN_CONDITIONS, &clock);
             next.insert("conditions".to_owned(), conditions);
+            if let Some(generation) = own.observed_generation {
+                next.insert("observedGeneration".to_owned(), json!(generation));
+            }
             if !own.features.is_empty() {
                 next.insert("supportedFeatures".to_owned(), json!(own.features));
             }

@@ -139,6 +139,8 @@ pub struct ParentStatus {
 pub struct OwnStatus {
     /// Conditions of the object as a whole, in the order of their types.
     pub conditions: Vec<Condition>,
+    /// The generation that a policy's status describes.
+    pub observed_generation: Option<i64>,
     /// Features, in the order of their names.
     pub features: Vec<Feature>,
     /// Its addresses.
@@ -177,6 +179,7 @@ struct StatusJson {
     #[serde(default)]
     listeners: Vec<ListenerStatus>,
     attached_listener_sets: Option<u64>,
+    observed_generation: Option<i64>,
     #[serde(default)]
     parents: Vec<ParentJson>,
     #[serde(default)]
@@ -223,6 +226,7 @@ fn digests_of(kind: Kind, status: Option<&RawValue>, in_use: Option<bool>) -> St
     own(&mut conditions, &OWN_CONDITIONS);
     let own = OwnStatus {
         conditions,
+        observed_generation: status.observed_generation.filter(|_| kind == Kind::RateLimitPolicy),
         features: status.supported_features,
         addresses: status.addresses,
         listeners,

@@ -53,9 +53,11 @@ pub(super) fn attach_rate_limits(reader: &mut Reader<'_>, object: &ObjectRef) ->
         Resolved::Here(target) => (Some(target), invalid),
         Resolved::Missing(fault) => (None, invalid.or(Some(fault))),
     };
-    let mut conditions = Conditions::about(reader.generation(object));
+    let generation = reader.generation(object);
+    let mut conditions = Conditions::about(generation);
     conditions.judge("Accepted", "Accepted", fault.as_ref());
-    let status = OwnStatus { conditions: conditions.into_list(), ..OwnStatus::default() };
+    let observed_generation = Some(generation);
+    let status = OwnStatus { conditions: conditions.into_list(), observed_generation, ..OwnStatus::default() };
     let mut attachment =
         Attachment { report: Report::of_status(reader.world().findings_of(object), status), ..Attachment::default() };
     if let Some(target) = target.filter(|_| fault.is_none()) {

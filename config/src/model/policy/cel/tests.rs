@@ -44,6 +44,7 @@ fn with<T>(head: &SampleHead, read: impl FnOnce(&Attributes<'_, SampleHead>) -> 
         body_bytes: Some(7),
         route: &route,
         share: None,
+        policies: None,
         effective: &Effective::DEFAULT,
         now,
     })
