@@ -31,7 +31,7 @@ impl Bench {
     async fn statuses(&self, method: &str, count: usize) -> Vec<u16> {
         let mut statuses = Vec::new();
         for _ in 0..count {
-            statuses.push(self.order(method).await.status);
+            statuses.push(self.order(method).await.status.as_u16());
         }
         statuses
     }
@@ -44,9 +44,8 @@ async fn requests_beyond_a_limit_are_refused() {
     bench.said("ratelimitpolicy/edge", CONDITIONS, "Accepted Enforced").await;
     bench.said("ratelimitpolicy/checkout", CONDITIONS, "Accepted Enforced").await;
     // An hour, so that no window ends during the test.
-    let limit = |max: u32| {
-        format!(r#"{{"spec":{{"limits":{{"orders":{{"rates":[{{"limit":{max},"window":"1h"}}]}}}}}}}}"#)
-    };
+    let limit =
+        |max: u32| format!(r#"{{"spec":{{"limits":{{"orders":{{"rates":[{{"limit":{max},"window":"1h"}}]}}}}}}}}"#);
     bench.patch("ratelimitpolicy/checkout", &limit(5)).await;
     bench.explained("3600s", true).await;
     assert_eq!(bench.statuses("POST", 6).await, [200, 200, 200, 200, 200, 429]);
