@@ -18,7 +18,6 @@ mod connection;
 mod driver;
 mod http;
 mod request;
-#[allow(dead_code, reason = "the chain of policies has no step for limits yet")]
 mod limit;
 mod upstream;
 mod observe;

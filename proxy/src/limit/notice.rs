@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
-use tidegate_config::model::{Limit, Rate};
+use tidegate_config::model::{Exceeded, Limit, Rate};
 use tidegate_config::object::ObjectName;
 
 use super::RateState;
@@ -44,6 +44,12 @@ impl From<RateState<'_>> for LimitNotice {
     fn from(state: RateState<'_>) -> Self {
         let RateState { limit, rate, remaining, resets_in } = state;
         Self { name: limit.into(), rate, remaining, resets_in }
+    }
+}
+
+impl From<Exceeded<'_>> for LimitNotice {
+    fn from(Exceeded { limit, rate, resets_in }: Exceeded<'_>) -> Self {
+        Self { name: limit.into(), rate, remaining: 0, resets_in }
     }
 }
 

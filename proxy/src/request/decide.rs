@@ -14,6 +14,7 @@ use crate::connection::ConnectionFacts;
 use crate::http::compression::Negotiation;
 use crate::http::names::HeaderNames;
 use crate::observe::external_auth_metrics::{CallFailure, Outcome};
+use crate::options::LimitHeaders;
 use crate::reason::Reason;
 use crate::request::exchange::{Arrived, End, Exchange, Matched, Replied};
 use crate::request::forwarding::{Charges, Forwarding, SelectedTarget, Session, head_deadline};
@@ -21,7 +22,9 @@ use crate::request::local_reply::LocalReply;
 use crate::request::phase::{RequestFacts, Routed, Unrouted};
 use crate::request::policy::cors;
 use crate::request::policy::external_auth::{self, AuthCheck, CallCharge, CheckResult};
-use crate::request::policy::{Admitted, Inbound, PolicyRequest, PolicyResult, admit, connection_attributes};
+use crate::request::policy::{
+    Admitted, Inbound, LimitOutcome, Limiter, PolicyRequest, PolicyResult, admit, connection_attributes,
+};
 use crate::request::request_id::RequestId;
 use crate::request::validate::{Protocol, ValidRequest};
 use crate::shared::Shared;
@@ -147,7 +150,7 @@ impl Pending {
         undecided.held_bytes = held_bytes;
         let step = match result {
             Ok(CheckResult::Allowed(grants)) => {
-                undecided.exchange.grants.push(Arc::new(grants));
+                undecided.exchange.outcome.grants.push(Arc::new(grants));
                 undecided.run_policies(&valid, head)
             }
             Ok(CheckResult::Denied(response)) => Err(LocalReply::denied(response)),
@@ -171,7 +174,7 @@ impl Undecided {
         let by_weight = || balance::share(route.action.shares(), |share| share.weight, &mut Random::new(random as u64));
         exchange.share = place.or_else(by_weight);
         let share = exchange.share.and_then(|place| route.action.shares().get(place));
-        exchange.cors = Cors::applied(route, share).map(|cors| Box::new(cors::edits(cors, head)));
+        exchange.outcome.cors = Cors::applied(route, share).map(|cors| Box::new(cors::edits(cors, head)));
         let progress = PolicyProgress::default();
         Self { exchange, request, matched, effective, session, progress, held_bytes: 0, draw: random as u64 }
     }
@@ -212,7 +215,13 @@ impl Undecided {
         let inbound = Inbound { client, listener, named_port, connection, request_id, protocol };
         let policies = policies.as_deref();
         let policed = PolicyRequest { route, share, policies, effective, inbound, valid, head };
-        match admit(&policed, progress, &exchange.shared().counters, |target| exchange.usable(target))? {
+        let mut limiter = Limiter::new(&exchange.shared().counters);
+        let result = admit(&policed, progress, &mut limiter, |target| exchange.usable(target));
+        let are_told = exchange.shared().options.limit_headers == LimitHeaders::Draft;
+        if let Some(limits) = limiter.decision.map(|decision| LimitOutcome::of(&decision, are_told)) {
+            self.exchange.outcome.limits = limits;
+        }
+        match result? {
             PolicyResult::Admitted(admitted, target, backend) => {
                 self.select_target(admitted, target, backend, head).map(Step::Selected)
             }

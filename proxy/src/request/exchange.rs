@@ -9,16 +9,14 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use http::HeaderValue;
-use tidegate_config::model::{HeaderEdits, ListenerName, PathPolicies, Route, Snapshot};
+use tidegate_config::model::{ListenerName, PathPolicies, Route, Snapshot};
 
 use crate::budget::Cost;
 use crate::connection::ConnectionFacts;
-use crate::limit::{LimitDecision, LimitName, LimitNotice};
 use crate::observe::connection_metrics::RefusalReason;
 use crate::observe::metrics::DriverUsed;
-use crate::options::LimitHeaders;
 use crate::request::phase::RequestFacts;
-use crate::request::policy::external_auth::Grants;
+use crate::request::policy::PolicyOutcome;
 use crate::request::request_id::RequestId;
 use crate::shared::{ChargedCost, Shared};
 use crate::upstream::attempt::OwnAddresses;
@@ -61,22 +59,9 @@ pub(crate) struct Exchange {
     pub(super) matched: Option<Matched>,
     /// The index of its share of the route, once that is chosen.
     pub(super) share: Option<usize>,
-    /// The CORS headers of responses, if the route has a policy.
-    pub(super) cors: Option<Box<HeaderEdits>>,
-    /// The grants of authorisation services.
-    pub(super) grants: Vec<Arc<Grants>>,
-    /// What the limits decided about it.
-    limits: NotedLimits,
+    /// What its policies have added to it.
+    pub(super) outcome: PolicyOutcome,
     recorded: bool,
-}
-
-/// What is left of the decision of the limits about a request, for its response and its log line.
-#[derive(Debug)]
-struct NotedLimits {
-    /// The tightest one, if clients are told.
-    tightest: Option<Box<LimitNotice>>,
-    /// The one in shadow mode that would have refused the request.
-    shadow: Option<Box<LimitName>>,
 }
 
 impl Arrived {
@@ -110,9 +95,7 @@ impl Exchange {
             request: None,
             matched: None,
             share: None,
-            cors: None,
-            grants: Vec::new(),
-            limits: NotedLimits { tightest: None, shadow: None },
+            outcome: PolicyOutcome::NOTHING,
             recorded: false,
         }
     }
@@ -120,16 +103,6 @@ impl Exchange {
     /// The state that all requests share.
     pub(crate) const fn shared(&self) -> &Arc<Shared> {
         &self.arrived.shared
-    }
-
-    /// Notes what the limits decided, for the response and the log line.
-    #[allow(dead_code, reason = "the chain of policies has no step for limits yet")]
-    pub(super) fn note_limits(&mut self, decision: &LimitDecision<'_>) {
-        let are_told = self.shared().options.limit_headers == LimitHeaders::Draft;
-        self.limits = NotedLimits {
-            tightest: decision.tightest.filter(|_| are_told).map(|state| Box::new(state.into())),
-            shadow: decision.shadow.map(|state| Box::new(state.limit.into())),
-        };
     }
 
     /// The addresses of this process, for its connection.

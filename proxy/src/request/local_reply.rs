@@ -27,7 +27,6 @@ pub(crate) enum Content {
     /// The same with `Location`.
     Redirect(HeaderValue),
     /// The same with `Retry-After`, after which the limit admits requests again.
-    #[allow(dead_code, reason = "the chain of policies has no step for limits yet")]
     Limited(Box<LimitNotice>),
     /// Those of a route, or of an authorisation service.
     Given(Arc<DirectResponse>),
@@ -50,7 +49,6 @@ impl LocalReply {
     }
 
     /// The reply to a request that a rate limit refuses.
-    #[allow(dead_code, reason = "the chain of policies has no step for limits yet")]
     pub(crate) fn limited(by: LimitNotice) -> Self {
         Self { content: Content::Limited(Box::new(by)), ..Reason::RateLimited.into() }
     }

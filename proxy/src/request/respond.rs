@@ -18,26 +18,24 @@ use crate::limit::LimitNotice;
 use crate::reason::Reason;
 use crate::request::grpc;
 use crate::request::local_reply::{Content, LocalReply};
-use crate::request::policy::external_auth::Grants;
+use crate::request::policy::PolicyOutcome;
 use crate::request::reply_format::ReplyFormat;
 use crate::request::request_id::RequestId;
 
 static KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 static PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
-/// The filters of a route, and then those of the request's share; with the grants of authorisation services.
+/// The filters of a route, and then those of the request's share; with the outcome of the policies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Filters<'a> {
-    /// The grants. Their edits of the request apply before the filters, those of the response after them.
-    pub(crate) grants: &'a [Arc<Grants>],
+    /// What the policies of the request have added to it.
+    pub(crate) outcome: &'a PolicyOutcome,
     /// Those of the route.
     pub(crate) route: &'a [Filter],
     /// Those of the share.
     pub(crate) share: &'a [Filter],
     /// Whether the client came over TLS.
     pub(crate) secure: bool,
-    /// The CORS headers of responses to this request.
-    pub(crate) cors: Option<&'a HeaderEdits>,
 }
 
 impl<'a> Filters<'a> {
@@ -48,7 +46,7 @@ impl<'a> Filters<'a> {
 
     /// The edits of the filters for a response of this scope and status.
     fn of_response(&self, scope: ResponseScope, status: u16) -> impl Iterator<Item = &'a HeaderEdits> + use<'a> {
-        let (secure, cors) = (self.secure, self.cors);
+        let (secure, cors) = (self.secure, self.outcome.cors.as_deref());
         // The last CORS filter holds, in its place among the others.
         let mut cors_left = self.iter().filter(|filter| matches!(filter, Filter::Cors(_))).count();
         self.iter().filter_map(move |filter| match filter {
@@ -123,7 +121,7 @@ pub(crate) fn response<'v>(
         edits.set(&RATE_LIMIT, |out| limit.state_field(out));
     }
     filters.of_response(ResponseScope::Proxied, status).for_each(|own| apply(own, edits));
-    filters.grants.iter().for_each(|granted| apply(&granted.response, edits));
+    filters.outcome.grants.iter().for_each(|granted| apply(&granted.response, edits));
     Ok(())
 }
 
@@ -187,7 +185,7 @@ pub(crate) fn render(reply: &LocalReply, labels: &ReplyFacts<'_>, method: &str, 
     let scope = if unbacked { ResponseScope::Every } else { ResponseScope::Backed };
     filters.of_response(scope, status).for_each(|own| edit(own, &mut headers, frames));
     // A service grants headers of the endpoint's response: its content is not that of this answer.
-    filters.grants.iter().for_each(|granted| edit(&granted.response, &mut headers, describes));
+    filters.outcome.grants.iter().for_each(|granted| edit(&granted.response, &mut headers, describes));
     let body = if bodiless || method == "HEAD" { Bytes::new() } else { body };
     Rendered { status: if is_grpc { 200 } else { status }, headers, body }
 }

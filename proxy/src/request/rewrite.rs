@@ -88,7 +88,7 @@ pub(crate) fn request<H: Head + HeaderNames>(head: &H, input: &RewriteInput<'_>,
     if input.request.protocol == Protocol::Http2 && !input.protocol.is_http2() {
         join_cookies(head, edits);
     }
-    input.filters.grants.iter().for_each(|granted| respond::apply(&granted.request, edits));
+    input.filters.outcome.grants.iter().for_each(|granted| respond::apply(&granted.request, edits));
     let mut rewrite: Option<&PathRewrite> = None;
     for filter in input.filters.iter() {
         match filter {
@@ -265,6 +265,7 @@ mod tests {
     use super::*;
     use crate::http::edits::Edit;
     use crate::request::client::Client;
+    use crate::request::policy::PolicyOutcome;
     use crate::sample::Sample;
     use crate::sample_model::{path, route, weighted};
 
@@ -334,7 +335,7 @@ mod tests {
         };
         let input = RewriteInput {
             route,
-            filters: Filters { grants: &[], route: &route.filters, share: &[], secure: true, cors: None },
+            filters: Filters { outcome: &PolicyOutcome::NOTHING, route: &route.filters, share: &[], secure: true },
             protocol,
             request: &asks,
             text: &AddressText::new((peer, 9).into()),

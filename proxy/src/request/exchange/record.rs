@@ -78,7 +78,7 @@ impl Exchange {
         };
         let request = self.request.as_ref();
         let refused_by = ended.reply.and_then(LocalReply::limit).map(|limit| limit.name.to_string());
-        let shadow = self.limits.shadow.as_ref().map(ToString::to_string);
+        let shadow = self.outcome.limits.shadow.as_ref().map(ToString::to_string);
         let attempt = ended.attempts.and_then(Attempts::last);
         outcome::record(
             &arrived.shared,
@@ -109,7 +109,7 @@ impl Exchange {
                 user_agent: text("user-agent"),
                 referer: text("referer"),
                 header: &text,
-                user: self.grants.iter().find_map(|granted| granted.identity.as_deref()),
+                user: self.outcome.user(),
                 limit: refused_by.as_deref(),
                 shadow_limit: shadow.as_deref(),
                 reason: reason.map(Reason::as_str),

@@ -43,21 +43,20 @@ impl Exchange {
     pub(in crate::request) fn labels(&self) -> ReplyFacts<'_> {
         let correlation = self.correlation.as_ref();
         let server = self.shared().options.server_header;
-        let (limit, form) = (self.limits.tightest.as_deref(), ReplyFormat::Text);
+        let (limit, form) = (self.outcome.limits.tightest.as_deref(), ReplyFormat::Text);
         ReplyFacts { request_id: &self.request_id, correlation, limit, server, form }
     }
 
-    /// The filters of its route, and of its chosen share; and the grants that it has so far.
+    /// The filters of its route, and of its chosen share; and what its policies have added so far.
     pub(in crate::request) fn filters(&self) -> Filters<'_> {
         let route = self.matched.as_ref().map(|matched| &matched.route);
         let chosen = route.zip(self.share).and_then(|(route, place)| route.action.shares().get(place));
         let secure = self.request.as_ref().is_some_and(|request| request.client.secure);
         Filters {
-            grants: &self.grants,
+            outcome: &self.outcome,
             route: route.map_or(&[], |route| &route.filters),
             share: chosen.map_or(&[], |share| &share.filters),
             secure,
-            cors: self.cors.as_deref(),
         }
     }
 }

@@ -12,23 +12,40 @@ use crate::observe::limit_metrics::FailedExpression;
 /// The number of limits of a path beyond which a decision allocates.
 const LIMITS: usize = 16;
 
-/// Counts a request in all limits that apply to it, or in none if one of them refuses it. A limit with a condition that
-/// cannot be evaluated does not apply.
-pub(super) fn charge<'r, H: Head + ?Sized>(
-    counters: &Counters,
-    limits: &'r [Arc<Limit>],
-    attributes: &Attributes<'_, H>,
-    now: Instant,
-) -> LimitDecision<'r> {
-    let mut charges: SmallVec<[LimitCharge<'r>; LIMITS]> = SmallVec::new();
-    for limit in limits {
-        match limit.applies(attributes) {
-            Ok(true) => charges.push(LimitCharge { limit, values: values(counters, limit, attributes) }),
-            Ok(false) => {}
-            Err(_) => counters.failed(limit, FailedExpression::When),
-        }
+/// The counters, and what they have decided about one request.
+#[derive(Debug)]
+pub(crate) struct Limiter<'r> {
+    counters: &'r Counters,
+    /// The decision, once the request has come to the limits.
+    pub(crate) decision: Option<LimitDecision<'r>>,
+}
+
+impl<'r> Limiter<'r> {
+    /// For a request that has not come to the limits.
+    pub(crate) const fn new(counters: &'r Counters) -> Self {
+        Self { counters, decision: None }
     }
-    if charges.is_empty() { LimitDecision::default() } else { counters.decide(&charges, now) }
+
+    /// Counts a request in all limits that apply to it, or in none if one of them refuses it, which is returned. A
+    /// limit with a condition that cannot be evaluated does not apply.
+    pub(super) fn charge<H: Head + ?Sized>(
+        &mut self,
+        limits: &'r [Arc<Limit>],
+        attributes: &Attributes<'_, H>,
+        now: Instant,
+    ) -> Option<Exceeded<'r>> {
+        let mut charges: SmallVec<[LimitCharge<'r>; LIMITS]> = SmallVec::new();
+        for limit in limits {
+            match limit.applies(attributes) {
+                Ok(true) => charges.push(LimitCharge { limit, values: values(self.counters, limit, attributes) }),
+                Ok(false) => {}
+                Err(_) => self.counters.failed(limit, FailedExpression::When),
+            }
+        }
+        let decision = if charges.is_empty() { LimitDecision::default() } else { self.counters.decide(&charges, now) };
+        self.decision = Some(decision);
+        decision.refused_by.map(|RateState { limit, rate, resets_in, .. }| Exceeded { limit, rate, resets_in })
+    }
 }
 
 /// The values by which a limit counts a request.
@@ -47,9 +64,4 @@ fn values<H: Head + ?Sized>(counters: &Counters, limit: &Limit, attributes: &Att
         }
     }
     values.finish()
-}
-
-/// The limit that refuses a request.
-pub(super) fn exceeded<'r>(decision: &LimitDecision<'r>) -> Option<Exceeded<'r>> {
-    decision.refused_by.map(|RateState { limit, rate, resets_in, .. }| Exceeded { limit, rate, resets_in })
 }

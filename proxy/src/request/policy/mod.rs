@@ -4,10 +4,13 @@
 pub(in crate::request) mod cors;
 pub(crate) mod external_auth;
 mod limits;
+mod outcome;
 
 use std::sync::Arc;
 
 use http::HeaderValue;
+pub(in crate::request) use limits::Limiter;
+pub(crate) use outcome::{LimitOutcome, PolicyOutcome};
 use tidegate_config::model::{
     Answer, Attributes, Backend, ConnectionAttributes, Decision, Effective, ExternalAuth, Head, ListenerName,
     PathPolicies, PolicyProgress, Question, Redirect, Refusal, Route, Target, WeightedTarget, run_policies,
@@ -15,7 +18,6 @@ use tidegate_config::model::{
 
 use crate::clock::{self, wall};
 use crate::connection::ConnectionFacts;
-use crate::limit::Counters;
 use crate::reason::Reason;
 use crate::request::client::Client;
 use crate::request::client_url::own_port;
@@ -98,14 +100,14 @@ pub(crate) fn connection_attributes<'a>(facts: &'a ConnectionFacts, client: &Cli
 }
 
 /// Runs the policies of a request from where it has come to. `backend` returns the backend of a target that has an
-/// endpoint; limits are counted in `counters`.
+/// endpoint; `limiter` charges the limits.
 ///
 /// # Errors
 /// The answer to send instead.
 pub(crate) fn admit<'a, H: Head + ?Sized>(
     request: &PolicyRequest<'a, H>,
     progress: &mut PolicyProgress,
-    counters: &Counters,
+    limiter: &mut Limiter<'a>,
     backend: impl Fn(&'a Target) -> Option<&'a Arc<Backend>>,
 ) -> Result<PolicyResult, LocalReply> {
     let PolicyRequest { route, share, policies, effective, inbound, valid, head } = *request;
@@ -127,7 +129,7 @@ pub(crate) fn admit<'a, H: Head + ?Sized>(
         effective,
         now: wall,
     };
-    let charge = |limits| limits::exceeded(&limits::charge(counters, limits, &attributes, clock::now()));
+    let charge = |limits| limiter.charge(limits, &attributes, clock::now());
     match run_policies(progress, &attributes, backend, charge) {
         Decision::Forward(target, backend) => {
             let admitted = Admitted { route: Arc::clone(route) };
@@ -143,7 +145,7 @@ fn reply<H: Head + ?Sized>(request: &PolicyRequest<'_, H>, answer: Answer<'_>) -
     let PolicyRequest { inbound: Inbound { client, .. }, valid, head, .. } = *request;
     match answer {
         Answer::Refused(refusal) => Reason::from(refusal).into(),
-        Answer::Limited(_) => Reason::Denied.into(),
+        Answer::Limited(exceeded) => LocalReply::limited(exceeded.into()),
         Answer::ToTls(status) => {
             let scheme = if client.websocket { "wss" } else { "https" };
             away(status, location(scheme, &valid.host, None, head.path(), head))
@@ -261,7 +263,8 @@ mod tests {
         let (route, share) = (Arc::new(route.clone()), route.action.shares().first());
         let request =
             PolicyRequest { route: &route, share, policies: None, effective: &effective, inbound, valid: &valid, head };
-        let got = admit(&request, &mut PolicyProgress::default(), &Shared::sample().counters, backend);
+        let shared = Shared::sample();
+        let got = admit(&request, &mut PolicyProgress::default(), &mut Limiter::new(&shared.counters), backend);
         let got = got.map(|_| ()).map_err(|reply| {
             (reply.status, reply.location().map(|to| to.to_str().unwrap().to_owned()).unwrap_or_default())
         });

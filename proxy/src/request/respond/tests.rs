@@ -6,7 +6,7 @@ use super::*;
 use crate::http::edits::Edit;
 use crate::reason::Reason;
 
-const NONE: Filters<'_> = Filters { grants: &[], route: &[], share: &[], secure: false, cors: None };
+const NONE: Filters<'_> = Filters { outcome: &PolicyOutcome::NOTHING, route: &[], share: &[], secure: false };
 
 const fn labels(request_id: &RequestId) -> ReplyFacts<'_> {
     ReplyFacts { request_id, correlation: None, limit: None, server: false, form: ReplyFormat::Text }

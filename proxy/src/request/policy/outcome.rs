@@ -1,0 +1,51 @@
+//! What the policies of a request have added to it so far.
+
+use std::sync::Arc;
+
+use tidegate_config::model::HeaderEdits;
+
+use super::external_auth::Grants;
+use crate::limit::{LimitDecision, LimitName, LimitNotice};
+
+/// The edits of a request and of its response, the identity of the client, and the fields of the log line that follow
+/// from policies.
+#[derive(Debug)]
+pub(crate) struct PolicyOutcome {
+    /// The CORS headers of responses, if the route has a policy.
+    pub(in crate::request) cors: Option<Box<HeaderEdits>>,
+    /// The grants of authorisation services. Their edits of the request apply before the filters of the route, those of
+    /// the response after them.
+    pub(in crate::request) grants: Vec<Arc<Grants>>,
+    /// The part of the decision of limits that outlives it.
+    pub(in crate::request) limits: LimitOutcome,
+}
+
+/// The part of a decision of limits for the response and the log line.
+#[derive(Debug)]
+pub(crate) struct LimitOutcome {
+    /// The limit with the fewest requests left, if clients are told.
+    pub(in crate::request) tightest: Option<Box<LimitNotice>>,
+    /// The limit in shadow mode that would have refused the request.
+    pub(in crate::request) shadow: Option<Box<LimitName>>,
+}
+
+impl PolicyOutcome {
+    /// Nothing.
+    pub(crate) const NOTHING: Self =
+        Self { cors: None, grants: Vec::new(), limits: LimitOutcome { tightest: None, shadow: None } };
+
+    /// The client, as the first authorisation service that says so knows it.
+    pub(in crate::request) fn user(&self) -> Option<&str> {
+        self.grants.iter().find_map(|granted| granted.identity.as_deref())
+    }
+}
+
+impl LimitOutcome {
+    /// Of a decision; with `are_told`, clients learn of their limits.
+    pub(in crate::request) fn of(decision: &LimitDecision<'_>, are_told: bool) -> Self {
+        Self {
+            tightest: decision.tightest.filter(|_| are_told).map(|state| Box::new(state.into())),
+            shadow: decision.shadow.map(|state| Box::new(state.limit.into())),
+        }
+    }
+}
