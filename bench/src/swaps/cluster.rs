@@ -275,7 +275,14 @@ pub(super) fn app(i: usize) -> String {
 fn projected(kind: Kind, name: ObjectName, object: Object) -> Projected {
     let key = ObjectRef::new(kind, name);
     let meta = Meta { object: key, uid: None, resource_version: "12345678".into(), generation: Some(1) };
-    Projected { meta, object: Some(object), findings: Vec::new(), addresses: Vec::new(), statuses: BTreeMap::new() }
+    Projected {
+        meta,
+        object: Some(object),
+        findings: Vec::new(),
+        addresses: Vec::new(),
+        statuses: BTreeMap::new(),
+        has_status: true,
+    }
 }
 
 fn certificate() -> anyhow::Result<Certificate> {

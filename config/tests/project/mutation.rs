@@ -30,7 +30,9 @@ const FINDINGS_MAX: usize = 257;
 
 #[track_caller]
 fn check(kind: Kind, bytes: &[u8]) -> Result<(), TestCaseError> {
-    let Ok(Projected { meta, object, findings, addresses, statuses }) = project(kind, bytes) else { return Ok(()) };
+    let Ok(Projected { meta, object, findings, addresses, statuses, has_status }) = project(kind, bytes) else {
+        return Ok(());
+    };
     prop_assert_eq!(meta.object.kind, kind);
     prop_assert!(!meta.object.name.name.is_empty() && !meta.resource_version.is_empty());
     prop_assert!(object.is_some() || !findings.is_empty(), "an object that cannot be read has a finding");
@@ -43,7 +45,7 @@ fn check(kind: Kind, bytes: &[u8]) -> Result<(), TestCaseError> {
     prop_assert_eq!(object, again.object);
     prop_assert_eq!(findings, again.findings);
     prop_assert_eq!(addresses, again.addresses);
-    prop_assert_eq!(statuses, again.statuses);
+    prop_assert_eq!((statuses, has_status), (again.statuses, again.has_status));
     Ok(())
 }
 

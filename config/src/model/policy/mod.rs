@@ -311,7 +311,7 @@ mod tests {
         check_limited(&route(&guards, &[], to(None)), &get, false, (&["charge", "first", "second"], 0));
         check_limited(&route(&guards, &[], to(None)), &get, true, (&["charge"], 429));
         check_limited(&route(&[], &[], to(Some(service("share")))), &get, false, (&["charge", "share"], 0));
-        check_limited(&route(&[tls.clone()], &[], to(None)), &get, false, (&[], 308));
+        check_limited(&route(std::slice::from_ref(&tls), &[], to(None)), &get, false, (&[], 308));
         check_limited(&route(&[ask("first"), tls], &[], to(None)), &get, false, (&["charge", "first"], 308));
         let lines = [("origin", "https://a.test"), ("access-control-request-method", "PUT")];
         let preflight = SampleHead::new("OPTIONS").with(&lines);
