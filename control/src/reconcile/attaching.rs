@@ -15,7 +15,7 @@ use crate::attachment::{Attachment, Key};
 use crate::compile::Unit;
 use crate::history::Cause;
 use crate::queue::Lane;
-use crate::sources::{attach, conflicting, parent_of};
+use crate::sources::{attach, conflicting};
 
 impl Reconciler {
     /// An object has changed. Before the first model nothing is queued: the model is made of all objects.
@@ -112,7 +112,9 @@ impl Reconciler {
             self.backlog.compile(Unit::Policies(object.clone()), reason, &self.model);
         }
         for owner in diff.owners {
-            self.policies_differ(&owner);
+            for policy in self.model.policies_over(&owner) {
+                self.reporting.counts_differ(policy);
+            }
             self.reporting.counts_differ(owner);
         }
         let others = Reason { own: false, ..reason.clone() };
@@ -128,18 +130,6 @@ impl Reconciler {
         for service in diff.endpoints_of {
             self.wake_waiting(&ObjectRef::new(Kind::Service, service.clone()), reason);
             self.endpoints_changed(service, reason);
-        }
-    }
-
-    /// Routes have been attached to listeners of an object, or detached: the policies of its Gateway may be in effect
-    /// on more or on fewer paths.
-    fn policies_differ(&mut self, owner: &ObjectRef) {
-        let parent = || self.model.world.listener_sets.get(&owner.name).and_then(|set| parent_of(set));
-        let Some(gateway) = (if owner.kind == Kind::ListenerSet { parent() } else { Some(owner.clone()) }) else {
-            return;
-        };
-        for claim in self.model.topology.policies_of(&gateway) {
-            self.reporting.counts_differ(claim.policy.clone());
         }
     }
 

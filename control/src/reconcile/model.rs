@@ -9,7 +9,7 @@ use crate::attachment::Attachment;
 use crate::compile::{Compiled, Inputs};
 use crate::explain::{Ignored, Refused, ignored, refused};
 use crate::options::Options;
-use crate::sources::attach_all;
+use crate::sources::{attach_all, parent_of};
 use crate::topology::Topology;
 use crate::tree::{self, Tree, TreeQuery};
 use crate::world::World;
@@ -31,6 +31,15 @@ impl Model {
         let compiled = Compiled::empty(&options);
         let (world, topology, frozen_backends) = (World::default(), Topology::default(), BTreeSet::new());
         Self { options, world, topology, frozen_backends, compiled }
+    }
+
+    /// The policies on the paths over the listeners of a Gateway or a ListenerSet. A route that is attached there, or
+    /// is no longer, changes the paths on which these are in effect.
+    pub(super) fn policies_over(&self, owner: &ObjectRef) -> Vec<ObjectRef> {
+        let parent = || self.world.listener_sets.get(&owner.name).and_then(|set| parent_of(set));
+        let gateway = if owner.kind == Kind::ListenerSet { parent() } else { Some(owner.clone()) };
+        let claims = gateway.iter().flat_map(|gateway| self.topology.policies_of(gateway));
+        claims.map(|claim| claim.policy.clone()).collect()
     }
 
     /// The same objects and held Service ports, before anything is attached or compiled.

@@ -76,8 +76,8 @@ fn limits(bench: &Bench, listener: &str, route: &str, rule: u32) -> String {
     limits.collect::<Vec<_>>().join(", ")
 }
 
-/// Compares the limits over the listener `web` and over `api`, on each rule of the route `web`. Incremental changes must
-/// give what a compilation of everything gives.
+/// Compares the limits over the listener `web` and over `api`, on each rule of the route `web`. Incremental changes
+/// must give what a compilation of everything gives.
 #[track_caller]
 fn check(bench: &mut Bench, want: [[&str; 2]; 2]) {
     bench.reconcile();

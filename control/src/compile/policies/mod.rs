@@ -1,5 +1,6 @@
-//! The policies of paths. Objects claim paths, through a Gateway or a route, and never a host: a changed policy compiles
-//! no route. Each object that policies attach to is a unit; that of a route includes the policies of its Gateways.
+//! The policies of paths. Objects claim paths, through a Gateway or a route, and never a host: a changed policy
+//! compiles no route. Each object that policies attach to is a unit; that of a route includes the policies of its
+//! Gateways.
 
 mod fold;
 
