@@ -117,6 +117,9 @@ impl Reconciler {
             }
             self.reporting.counts_differ(owner);
         }
+        for object in diff.policy_targets.iter().flat_map(|target| self.model.affected_by(&target.object)) {
+            self.reporting.counts_differ(object);
+        }
         let others = Reason { own: false, ..reason.clone() };
         for key in &diff.keys {
             let dependents = self.model.topology.dependents(key).cloned().collect();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
-use crate::attachment::{Attachment, Key};
+use crate::attachment::{Attachment, Key, PolicyTarget};
 use crate::compile::Unit;
 
 /// The differences of two attachments of one object.
@@ -22,6 +22,8 @@ pub(super) struct AttachmentDiff {
     pub(super) owners: BTreeSet<ObjectRef>,
     /// The Services whose endpoints the object has, in either of them and whether they differ or not.
     pub(super) endpoints_of: BTreeSet<ObjectName>,
+    /// The targets to which it attaches a policy in one of them only.
+    pub(super) policy_targets: BTreeSet<PolicyTarget>,
     /// Whether the desired infrastructure, or whether there is any, differs.
     pub(super) infrastructure: bool,
     /// Whether the claimed hosts or the listeners differ, on which conflicts with other routes depend.
@@ -53,6 +55,8 @@ impl AttachmentDiff {
             links.iter().filter(|_| object.kind == Kind::Gateway).filter_map(|it| it.object(Kind::GatewayClass));
         let owners = listeners.map(|listener| &listener.owner).chain(classes).cloned().collect();
         let endpoints_of = before.links.iter().chain(&after.links).filter_map(Key::endpoints_of).cloned().collect();
+        let [old, new] = [was, is].map(|of| of.policies.iter().map(|claim| &claim.target).collect::<BTreeSet<_>>());
+        let policy_targets = old.symmetric_difference(&new).map(|target| PolicyTarget::clone(target)).collect();
         let [old, new] = [before, after].map(|of| of.claims.iter().map(|claim| &claim.host));
         Self {
             units,
@@ -61,6 +65,7 @@ impl AttachmentDiff {
             keys,
             owners,
             endpoints_of,
+            policy_targets,
             infrastructure: was.infrastructure != is.infrastructure
                 || was.gateway_listeners.is_some() != is.gateway_listeners.is_some(),
             moved: !old.eq(new) || before.listeners != after.listeners,

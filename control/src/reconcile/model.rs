@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidegate_config::model::BackendKey;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
-use crate::attachment::Attachment;
+use crate::attachment::{Attachment, Key};
 use crate::compile::{Compiled, Inputs};
 use crate::explain::{Ignored, Refused, ignored, refused};
 use crate::options::Options;
@@ -40,6 +40,14 @@ impl Model {
         let gateway = if owner.kind == Kind::ListenerSet { parent() } else { Some(owner.clone()) };
         let claims = gateway.iter().flat_map(|gateway| self.topology.policies_of(gateway));
         claims.map(|claim| claim.policy.clone()).collect()
+    }
+
+    /// The objects whose status names the policies of an object: it, and for a Gateway its ListenerSets and routes.
+    pub(super) fn affected_by(&self, target: &ObjectRef) -> Vec<ObjectRef> {
+        let below = Key::GatewayListeners(target.name.clone());
+        let below = (target.kind == Kind::Gateway).then(|| self.topology.dependents(&below));
+        let below = below.into_iter().flatten().filter(|it| it.kind.is_route() || it.kind == Kind::ListenerSet);
+        below.chain([target]).cloned().collect()
     }
 
     /// The same objects and held Service ports, before anything is attached or compiled.

@@ -1,6 +1,7 @@
 //! The status of each object: its digest as last observed, the desired status, and the objects whose status may have to
 //! be written. Of the observed status only a hash is kept.
 
+mod affected;
 mod enforced;
 #[cfg(test)]
 mod tests;
@@ -214,7 +215,10 @@ impl DesiredReports<'_> {
             }
             Some(Verdict::Served(_) | Verdict::Others) => None,
             Some(Verdict::Status(status)) => self.desired_of(object, observed, self.counted(object, status)),
-            Some(Verdict::Route(status)) => self.desired_of(object, observed, Arc::new(status.written())),
+            Some(Verdict::Route(status)) => {
+                let status = affected::of_route(self.model, object, status.written());
+                self.desired_of(object, observed, Arc::new(status))
+            }
             Some(Verdict::Orphaned(status)) => {
                 let desired = self.desired_of(object, observed, Arc::clone(status));
                 desired.filter(|_| observed.is_some() && self.reads_parent(object)).map(Desired::in_place_of_ours)
@@ -258,16 +262,13 @@ impl DesiredReports<'_> {
         if object.kind == Kind::GatewayClass {
             return Arc::new(OwnStatus { in_use: Some(self.in_use(object)), ..OwnStatus::clone(status) });
         }
-        if status.listeners.is_empty() {
-            return Arc::clone(status);
-        }
         let mut status = OwnStatus::clone(status);
         for listener in &mut status.listeners {
             let name = ListenerRef { owner: object.clone(), section: Arc::clone(&listener.name) };
             let key = Key::Listener(Arc::new(name));
             listener.attached_routes = self.model.topology.attached_count(&key) as u64;
         }
-        Arc::new(status)
+        Arc::new(affected::of_listeners(self.model, object, status))
     }
 
     /// Whether Gateways use a class.

@@ -137,6 +137,59 @@ fn the_status_of_a_policy_is_written_when_its_effect_changes() {
     check_told(&mut bench, &["g", "l", "u"]);
 }
 
+/// The policies that the status of an object names: of a Gateway, then of its listeners; or of a route for each parent.
+fn affecting(bench: &Bench, object: &ObjectRef) -> Vec<String> {
+    let Some(Desired::Status { status, .. }) = bench.reconciler.desired_reports().status(object) else {
+        panic!("{object} has no status to write")
+    };
+    let listeners = status.listeners.iter().map(|listener| &listener.conditions);
+    let parents = status.parents.iter().map(|parent| &parent.conditions);
+    let own = (object.kind == Kind::Gateway).then_some(&status.conditions);
+    let named = |conditions: &Vec<tidegate_config::project::gateway::Condition>| {
+        let found = conditions.iter().find(|it| it.kind == *"kuadrant.io/RateLimitPolicyAffected");
+        found.map_or_else(String::new, |it| it.message.replace("affected by RateLimitPolicy ", ""))
+    };
+    own.into_iter().chain(listeners).chain(parents).map(named).collect()
+}
+
+#[test]
+fn objects_name_the_policies_that_affect_them() {
+    let mut bench = running();
+    let mut web = route("web", "a.example");
+    web["spec"]["parentRefs"] = json!([{"name": "edge", "sectionName": "web"}, {"name": "edge", "sectionName": "api"}]);
+    bench.apply(Kind::HttpRoute, web);
+    bench.reconcile();
+    let (gateway, web) = (object(Kind::Gateway, "edge"), object(Kind::HttpRoute, "web"));
+    let check = |bench: &mut Bench, of_gateway: [&str; 3], of_route: [&str; 2]| {
+        bench.reconcile();
+        assert_eq!(affecting(bench, &gateway), of_gateway);
+        assert_eq!(affecting(bench, &web), of_route);
+        let PendingStatusUpdates { all, changed, counting, .. } = bench.reconciler.pending_reports().status_updates();
+        let objects: BTreeSet<ObjectRef> = all.into_iter().chain(changed).chain(counting).collect();
+        [&gateway, &web].map(|object| objects.contains(object))
+    };
+    check(&mut bench, ["", "", ""], ["", ""]);
+    policy(&mut bench, "g", 1, "Gateway edge", "ip 600");
+    let told = check(&mut bench, ["[shop/g]"; 3], ["[shop/g]"; 2]);
+    assert_eq!(told, [true, true]);
+    policy(&mut bench, "l", 2, "Gateway edge/web", "ip 60");
+    let told = check(&mut bench, ["[shop/g]", "[shop/g, shop/l]", "[shop/g]"], ["[shop/g]", "[shop/g, shop/l]"]);
+    assert_eq!(told, [true, true]);
+    policy(&mut bench, "r", 3, "HTTPRoute web", "ip 6");
+    policy(&mut bench, "u", 3, "HTTPRoute web/first", "ip 6");
+    let of_route = ["[shop/g, shop/r]", "[shop/g, shop/l, shop/r]"];
+    let told = check(&mut bench, ["[shop/g]", "[shop/g, shop/l]", "[shop/g]"], of_route);
+    assert_eq!(told, [false, true]);
+    // A changed limit changes no name.
+    policy(&mut bench, "g", 1, "Gateway edge", "ip 700");
+    let told = check(&mut bench, ["[shop/g]", "[shop/g, shop/l]", "[shop/g]"], of_route);
+    assert_eq!(told, [false, false]);
+    for name in ["g", "l", "r", "u"] {
+        bench.delete(POLICY, name);
+    }
+    check(&mut bench, ["", "", ""], ["", ""]);
+}
+
 const ENFORCED: &str = "Accepted True Accepted; Enforced True Enforced";
 
 #[test]

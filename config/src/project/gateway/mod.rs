@@ -66,7 +66,7 @@ pub use retry::{Retry, Timeouts};
 pub use session::{RuleSession, SessionRefused};
 pub use status::{
     CLASS_FINALIZER, Condition, Feature, ListenerStatus, OWN_CONDITIONS, OWN_LISTENER_CONDITIONS, OwnStatus,
-    ParentStatus, RouteKind, StatusAddress, StatusDigests, Text, WrittenRef,
+    ParentStatus, RATE_LIMITED_CONDITION, RouteKind, StatusAddress, StatusDigests, Text, WrittenRef,
 };
 pub use stream_rule::StreamRule;
 pub use tls_route::TlsRoute;

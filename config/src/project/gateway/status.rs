@@ -14,11 +14,21 @@ use crate::object::Kind;
 use crate::project::raw_object::RawObject;
 
 /// Types of conditions on objects that Tidegate writes. Others are left unchanged.
-pub const OWN_CONDITIONS: [&str; 6] =
-    ["Accepted", "Enforced", "Programmed", "ResolvedRefs", "InsecureFrontendValidationMode", "SupportedVersion"];
+pub const OWN_CONDITIONS: [&str; 7] = [
+    "Accepted",
+    "Enforced",
+    "Programmed",
+    "ResolvedRefs",
+    "InsecureFrontendValidationMode",
+    "SupportedVersion",
+    RATE_LIMITED_CONDITION,
+];
 /// Types of conditions on listeners that Tidegate writes. Others are left unchanged.
-pub const OWN_LISTENER_CONDITIONS: [&str; 5] =
-    ["Accepted", "Programmed", "ResolvedRefs", "Conflicted", "OverlappingTLSConfig"];
+pub const OWN_LISTENER_CONDITIONS: [&str; 6] =
+    ["Accepted", "Programmed", "ResolvedRefs", "Conflicted", "OverlappingTLSConfig", RATE_LIMITED_CONDITION];
+
+/// The type of the condition on Gateways, listeners and routes that RateLimitPolicies affect.
+pub const RATE_LIMITED_CONDITION: &str = "kuadrant.io/RateLimitPolicyAffected";
 
 /// The finalizer of a GatewayClass while Gateways use it, so that it is not deleted before them.
 pub const CLASS_FINALIZER: &str = "gateway-exists-finalizer.gateway.networking.k8s.io";
