@@ -28,6 +28,7 @@ mod request {
     mod http2_heads;
     mod http2_limits;
     mod validate;
+    mod limits;
     mod loops;
     mod message_ends;
     mod message_programs;

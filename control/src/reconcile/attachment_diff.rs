@@ -56,7 +56,7 @@ impl AttachmentDiff {
         let owners = listeners.map(|listener| &listener.owner).chain(classes).cloned().collect();
         let endpoints_of = before.links.iter().chain(&after.links).filter_map(Key::endpoints_of).cloned().collect();
         let [old, new] = [was, is].map(|of| of.policies.iter().map(|claim| &claim.target).collect::<BTreeSet<_>>());
-        let policy_targets = old.symmetric_difference(&new).map(|target| PolicyTarget::clone(target)).collect();
+        let policy_targets = old.symmetric_difference(&new).copied().cloned().collect();
         let [old, new] = [before, after].map(|of| of.claims.iter().map(|claim| &claim.host));
         Self {
             units,
