@@ -4,9 +4,9 @@
 #[command(next_help_heading = "Routing")]
 pub(crate) struct RoutingArgs {
     /// The kinds that make routes: `ingress`, `gateway` for those of the Gateway API, and `deis` for Services labelled
-    /// router.deis.io/routable=true; and `kuadrant` for Kuadrant's policies on Gateways and their routes;
-    /// comma-separated [default: ingress,gateway,kuadrant; a cluster that does not have the Gateway API or the
-    /// policies, or denies access to their definitions, is served without them].
+    /// router.deis.io/routable=true; and `kuadrant` for Kuadrant's policies, on Gateways and their routes, and where
+    /// `tidegate.io/policy` names them; comma-separated [default: ingress,gateway,kuadrant; a cluster that does not
+    /// have the Gateway API or the policies, or denies access to their definitions, is served without them].
     #[arg(long, value_name = "SOURCE", env = "TIDEGATE_SOURCE", value_delimiter = ',')]
     pub(crate) source: Vec<String>,
     /// The value of `spec.controllerName` in GatewayClasses of this controller.

@@ -97,7 +97,7 @@ fn errors_name_flag_value_and_reason() {
 
 #[test]
 fn errors_about_gateways_name_the_range() {
-    check(&["--source", "ingres"], "--source \"ingres\": is neither ingress, gateway nor deis");
+    check(&["--source", "ingres"], "--source \"ingres\": is neither ingress, gateway, kuadrant nor deis");
     let no_address = "is neither an IP address, nor two separated by a hyphen, nor a network";
     for (text, why) in [
         ("edge", no_address),
