@@ -203,8 +203,9 @@ impl Edge {
         }
         let Written { publish, events, lease } = status::read(&args.status, mode)?;
         let routing = routing::read(&args.routing, &sockets, &publish, mode)?;
-        // The status of Gateways and their routes is written in any case.
-        let lease = lease.filter(|_| events || publish != Publish::Nothing || routing.sources.gateway.is_some());
+        // The status of Gateways, of their routes and of policies is written in any case.
+        let has_conditions = routing.sources.gateway.is_some() || routing.sources.kuadrant.is_some();
+        let lease = lease.filter(|_| events || publish != Publish::Nothing || has_conditions);
         if lease.is_none()
             && let Some(gateway) = &routing.sources.gateway
             && gateway.services != GatewayServices::Off

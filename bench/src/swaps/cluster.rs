@@ -167,6 +167,7 @@ impl Cluster {
             filters: Arc::default(),
             settings: Arc::default(),
             protocol: None,
+            policy: None,
         };
         projected(Kind::Ingress, ingress.age.name.clone(), Object::Ingress(Arc::new(ingress)))
     }
@@ -238,6 +239,7 @@ impl Cluster {
             filters: Arc::default(),
             settings: Arc::default(),
             protocol: None,
+            policy: None,
         };
         projected(Kind::Ingress, ingress.age.name.clone(), Object::Ingress(Arc::new(ingress)))
     }

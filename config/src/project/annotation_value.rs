@@ -6,6 +6,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::cookie;
+use super::gateway::reference;
 use crate::model::{Balance, ProxyHeader, SameSite};
 
 /// The longest time of an annotation, and its spelling.
@@ -71,6 +72,12 @@ pub(super) fn cookie_age(text: &str) -> Result<Duration, String> {
 pub(super) fn cookie_name(text: &str) -> Result<Arc<str>, String> {
     let text = text.trim();
     if cookie::is_name(text) { Ok(text.into()) } else { Err("is not the name of a cookie".to_owned()) }
+}
+
+/// The name of an object of a kind with a definition (RFC 1123, subdomain).
+pub(super) fn object_name(text: &str) -> Result<Arc<str>, String> {
+    let text = text.trim();
+    reference::section(text).map(|()| text.into()).map_err(str::to_owned)
 }
 
 /// The path of a cookie.

@@ -52,6 +52,8 @@ pub struct Ingress {
     pub settings: Arc<Settings>,
     /// The protocol of its endpoints, from an annotation; without it that of their Service port.
     pub protocol: Option<AppProtocol>,
+    /// The name of the policies of all its routes, in its namespace, from an annotation.
+    pub policy: Option<Arc<str>>,
 }
 
 /// The requested class of an Ingress. The annotation is read only if the field is absent.
@@ -177,6 +179,7 @@ impl Projection for Ingress {
             filters: effects.filters,
             settings: effects.settings,
             protocol: effects.protocol,
+            policy: effects.policy,
         };
         ingress.tls = ingress_tls::read(source.name(), spec.tls, ingress.hosts(), findings);
         Ok(ingress)

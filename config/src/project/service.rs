@@ -107,15 +107,16 @@ impl Projection for Service {
             findings.ignored(&field, &value, why);
             Annotations::default()
         });
-        let ServiceEffects { requests_max, proxy_header, udp_idle_timeout } =
-            annotations::of_service(&annotations, findings);
-        let deis = (source.label(ROUTABLE).as_deref() == Some("true")).then(|| {
+        let is_application = source.label(ROUTABLE).as_deref() == Some("true");
+        let ServiceEffects { requests_max, proxy_header, udp_idle_timeout, policy } =
+            annotations::of_service(&annotations, is_application, findings);
+        let deis = is_application.then(|| {
             // Its findings are shown where Deis applications are routed, and nowhere else.
             let mut findings = FindingList::new(source.meta.object.clone());
             let age = Age { created_s: created_s(source.created, &mut findings), name: source.name().clone() };
             let label = source.label("app");
             let app = deis::of_app(age, label.as_deref(), &annotations, source.compiling, &mut findings);
-            Arc::new(DeisApp { findings: findings.into_findings().into(), ..app })
+            Arc::new(DeisApp { policy, findings: findings.into_findings().into(), ..app })
         });
         let mut of_builder = FindingList::new(source.meta.object.clone());
         let deis_builder = deis::of_builder(&annotations, &mut of_builder).map(|builder| {

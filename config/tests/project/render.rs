@@ -78,6 +78,9 @@ fn ingress(out: &mut String, it: &Ingress) {
     if let Some(protocol) = it.protocol {
         line(out, format_args!("protocol {protocol:?}"));
     }
+    if let Some(policy) = &it.policy {
+        line(out, format_args!("policy {policy}"));
+    }
 }
 
 fn rule_path(out: &mut String, path: &RulePath) {
@@ -143,6 +146,9 @@ fn app(out: &mut String, it: &DeisApp) {
     line(out, format_args!("https {}", it.ssl_enforce));
     line(out, format_args!("maintenance {}, referrers {:?}", it.maintenance, it.referrer_policy));
     line(out, format_args!("no request start {}", it.no_request_start));
+    if let Some(policy) = &it.policy {
+        line(out, format_args!("policy {policy:?}"));
+    }
     for finding in &it.findings {
         line(out, format_args!("{:?}: {}: {}", finding.problem.severity(), finding.field, finding.problem));
     }

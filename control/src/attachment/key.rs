@@ -31,6 +31,8 @@ pub enum Key {
     Globals,
     /// The policies of an object.
     Policies(Box<ObjectRef>),
+    /// The objects whose annotation names a policy.
+    NamingPolicy(Box<ObjectRef>),
     /// The listeners of a Gateway.
     GatewayListeners(ObjectName),
     /// The routes that refer to a Service, and the listeners that they are attached to.
@@ -184,6 +186,7 @@ impl fmt::Display for Key {
             Self::Bind(bind) => write!(f, "socket {}", bind.address),
             Self::Globals => f.write_str("global settings"),
             Self::Policies(target) => write!(f, "policies of {target}"),
+            Self::NamingPolicy(policy) => write!(f, "objects that name {policy}"),
             Self::GatewayListeners(gateway) => write!(f, "listeners of {} {gateway}", Kind::Gateway),
             Self::RoutesTo(service) => write!(f, "routes to {service}"),
             Self::Listener(listener) => write!(f, "{listener}"),

@@ -274,6 +274,7 @@ impl Attachment {
             Key::Object(_)
             | Key::InNamespace(_)
             | Key::Any(_)
+            | Key::NamingPolicy(_)
             | Key::GatewayListeners(_)
             | Key::RoutesTo(_)
             | Key::Conflict(_)

@@ -21,7 +21,7 @@ pub struct PolicyClaim {
 /// The object that a policy attaches to, or a section of it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct PolicyTarget {
-    /// A Gateway, or an object with routes.
+    /// A Gateway, or an object with routes: a route of the Gateway API, an Ingress or a Service.
     pub object: ObjectRef,
     /// The section; `None` for the whole object.
     pub section: Option<PolicySection>,
@@ -41,4 +41,6 @@ pub enum PolicySection {
 pub enum AttachedPolicy {
     /// Limits.
     RateLimit(Arc<RateLimitPolicy>),
+    /// The object names a policy that does not exist or cannot be used, and refuses every request.
+    Unusable,
 }

@@ -8,6 +8,9 @@ use tidegate_config::model::{Attributes, Head, Limit, Overridden, PathPolicies};
 /// The policies on the path of a request.
 #[derive(Debug, Default, Serialize)]
 pub struct PathView {
+    /// Whether every request is refused, because an object of the path names a policy that cannot be used.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub closed: bool,
     /// The limits in effect.
     pub limits: Vec<LimitView>,
     /// The entries of policies of the path that are not in effect.
@@ -53,7 +56,8 @@ impl PathView {
         });
         let without = policies.without_identity.iter();
         let without = without.map(|limit| LimitView { limit: Limit::clone(limit), counts: Counts::NoIdentity });
-        Self { limits: in_effect.chain(without).collect(), overridden: policies.overridden.to_vec() }
+        let (limits, overridden) = (in_effect.chain(without).collect(), policies.overridden.to_vec());
+        Self { closed: policies.closed, limits, overridden }
     }
 }
 
@@ -66,6 +70,9 @@ fn value<V: fmt::Display, E: fmt::Display>(value: Result<V, E>) -> String {
 
 impl fmt::Display for PathView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.closed {
+            writeln!(f, "  policy   403 for all clients: the policy that the object names cannot be used")?;
+        }
         for LimitView { limit, counts } in &self.limits {
             let rate = |rate: &tidegate_config::model::Rate| format!("{} requests in {:?}", rate.max, rate.window);
             let rates: Vec<String> = limit.rates.iter().map(rate).collect();

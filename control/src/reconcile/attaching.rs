@@ -111,6 +111,11 @@ impl Reconciler {
         if other_gateways && self.model.topology.has_policies(object) {
             self.backlog.compile(Unit::Policies(object.clone()), reason, &self.model);
         }
+        // The policies that an object names are in effect where it has hosts.
+        if diff.moved && !object.kind.is_route() {
+            let policies = self.model.topology.policies_of(object).map(|claim| claim.policy.clone());
+            policies.for_each(|policy| self.reporting.counts_differ(policy));
+        }
         for owner in diff.owners {
             for policy in self.model.policies_over(&owner) {
                 self.reporting.counts_differ(policy);

@@ -49,7 +49,9 @@ impl AttachmentDiff {
         let merged =
             (was.gateway_listeners != is.gateway_listeners).then(|| Key::GatewayListeners(object.name.clone()));
         let named = renamed_services(object.kind, before, after).into_iter().map(Key::RoutesTo);
-        let keys = merged.into_iter().chain(named).collect();
+        let policies = renamed_policies(object, before, after).into_iter();
+        let policies = policies.map(|policy| Key::NamingPolicy(Box::new(policy.clone())));
+        let keys = merged.into_iter().chain(named).chain(policies).collect();
         let listeners = on_one_side(&before.listeners, &after.listeners).filter_map(Key::listener);
         let classes =
             links.iter().filter(|_| object.kind == Kind::Gateway).filter_map(|it| it.object(Kind::GatewayClass));
@@ -85,6 +87,15 @@ fn renamed_services(kind: Kind, before: &Attachment, after: &Attachment) -> BTre
     old.union(&new).map(|service| (*service).clone()).collect()
 }
 
+/// The policies that an object names only before or only after a change.
+fn renamed_policies<'a>(object: &ObjectRef, before: &'a Attachment, after: &'a Attachment) -> BTreeSet<&'a ObjectRef> {
+    let [old, new] = [before, after].map(|of| -> BTreeSet<&ObjectRef> {
+        let policies = of.other_claims().policies.iter().map(|claim| &claim.policy);
+        policies.filter(|policy| *policy != object).collect()
+    });
+    old.symmetric_difference(&new).copied().collect()
+}
+
 /// The keys that are only in one of two ascending lists.
 fn on_one_side<'k>(one: &'k [Key], other: &'k [Key]) -> impl Iterator<Item = &'k Key> {
     let (one, other): (&[Key], &[Key]) = if one == other { (&[], &[]) } else { (one, other) };
@@ -103,7 +114,10 @@ mod tests {
     use tidegate_config::object::Age;
 
     use super::*;
-    use crate::attachment::{Claim, ClaimTerms, GatewayListeners, ListenerRef, OtherClaims, Report, Verdict};
+    use crate::attachment::{
+        AttachedPolicy, Claim, ClaimTerms, GatewayListeners, ListenerRef, OtherClaims, PolicyClaim, PolicyTarget,
+        Report, Verdict,
+    };
 
     fn name(name: &str) -> ObjectName {
         ObjectName::new("shop", name)
@@ -246,6 +260,15 @@ mod tests {
         check_both(Kind::Gateway, &nothing, &linked(&[object(Kind::GatewayClass, "c")]), &class);
         let endpoints = linked(&[Key::EndpointsOf(name("x"))]);
         check_both(Kind::EndpointSlice, &endpoints, &endpoints, &["endpoints of shop/x"]);
+        let policies = [PolicyClaim {
+            target: PolicyTarget { object: route(Kind::Ingress), section: None },
+            policy: ObjectRef::new(Kind::RateLimitPolicy, name("calm")),
+            age: Age { created_s: 0, name: name("calm") },
+            attached: AttachedPolicy::Unusable,
+        }];
+        let naming = other_claims(OtherClaims { policies: policies.into(), ..OtherClaims::default() });
+        let named = "readers of objects that name RateLimitPolicy shop/calm";
+        check_both(Kind::Ingress, &nothing, &naming, &["compile the policies of Ingress shop/web", named]);
         let merged = |not_accepted| {
             let gateway_listeners = Some(Arc::new(GatewayListeners { not_accepted, ..GatewayListeners::default() }));
             other_claims(OtherClaims { gateway_listeners, ..OtherClaims::default() })

@@ -112,6 +112,8 @@ impl Reporting {
             Publish::Service(service) => (Some(service.clone()), None),
         };
         let controller = options.sources.gateway.as_ref().map(|gateway| Arc::clone(&gateway.controller));
+        // The status of a policy has no entries by controller.
+        let controller = controller.or_else(|| options.sources.kuadrant.map(|_| Arc::default()));
         Self { service, controller, addresses, ..Self::default() }
     }
 

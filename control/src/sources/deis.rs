@@ -19,6 +19,7 @@ use tidegate_config::model::{
     PathMatch, RequestIds, ResponseEdits, ResponseScope, Route, ScopeId, Settings, VirtualHost, WeightedTarget,
 };
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::project::gateway::Unreadable;
 use tidegate_config::project::{BackendRef, DeisApp, DeisDomain, DeisLocations, DeisRouter, PortRef, Whitelist};
 
 pub(super) use router::attach_router;
@@ -154,7 +155,11 @@ fn attach(reader: &mut Reader<'_>, object: &ObjectRef, app: &DeisApp, router: &O
     let parent = (!all.is_empty()).then(|| router.to_string().into());
     let report = Report { verdict: Some(parent.map_or(Verdict::Others, Verdict::Served)), findings: claims.findings };
     let claims = all.into_values().collect();
-    Attachment { claims, report: report.unless_empty(), ..Attachment::default() }
+    let mut attachment = Attachment { claims, report: report.unless_empty(), ..Attachment::default() };
+    if let Some(Ok(policy)) = &app.policy {
+        reader.add_named_policies(object, policy, &mut attachment);
+    }
+    attachment
 }
 
 /// State for making the claims of one application.
@@ -294,8 +299,8 @@ impl Claims<'_, '_> {
     /// The guards of a host; the allowed clients come first.
     fn guards(&self, own: &Whitelist) -> Arc<[Guard]> {
         let whitelist = match self.settings.whitelist(own) {
-            // Without the Deployment the allowed clients are unknown.
-            _ if !self.is_there => Some(Guard::DenyAll),
+            // Without the Deployment the allowed clients are unknown, and without the name of a policy its limits.
+            _ if !self.is_there || matches!(self.app.policy, Some(Err(Unreadable))) => Some(Guard::DenyAll),
             Whitelist::None => None,
             Whitelist::Networks(networks) => Some(Guard::AllowSources(networks.iter().copied().collect())),
             Whitelist::Closed => Some(Guard::DenyAll),

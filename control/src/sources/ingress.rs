@@ -125,7 +125,11 @@ pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment 
     // A broken Secret or Service gives the same finding for each of the hosts.
     findings.sort_unstable();
     findings.dedup();
-    Attachment { claims: all.into(), ..without_claims(Verdict::Served(class), findings) }
+    let mut attachment = Attachment { claims: all.into(), ..without_claims(Verdict::Served(class), findings) };
+    if let Some(policy) = &ingress.policy {
+        reader.add_named_policies(object, policy, &mut attachment);
+    }
+    attachment
 }
 
 fn without_claims(verdict: Verdict, findings: Vec<Finding>) -> Attachment {

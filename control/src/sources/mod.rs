@@ -9,6 +9,7 @@ mod deis;
 mod gateway;
 mod ingress;
 mod kuadrant;
+mod named_policy;
 mod reader;
 mod spec;
 

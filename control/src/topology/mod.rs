@@ -235,6 +235,15 @@ impl Topology {
         claims.filter(move |claim| claim.target.object == target)
     }
 
+    /// The claims of the objects whose annotation names a policy.
+    pub(crate) fn claims_naming<'t>(&'t self, policy: &ObjectRef) -> impl Iterator<Item = &'t PolicyClaim> + use<'t> {
+        let policy = policy.clone();
+        let dependents = self.dependents(&Key::Object(policy.clone()));
+        let claims =
+            dependents.filter_map(|object| self.attachments.get(object)).flat_map(|it| &it.other_claims().policies);
+        claims.filter(move |claim| claim.policy == policy)
+    }
+
     /// Whether policies attach to an object or to a section of it.
     pub(crate) fn has_policies(&self, target: &ObjectRef) -> bool {
         self.has_dependents(&Key::Policies(Box::new(target.clone())))

@@ -15,6 +15,7 @@ mod hold;
 mod hostile;
 mod lives;
 mod manifests;
+mod named_policies;
 mod order;
 mod policies;
 mod settle;

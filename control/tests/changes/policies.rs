@@ -34,7 +34,7 @@ fn route(name: &str, hostname: &str) -> Value {
 /// Applies a policy that was created in the given second for a target such as `Gateway edge` or `HTTPRoute web/first`.
 /// Its limits are named as in `D/merge ip 600, login 20`, each with its number of requests a minute; `D/-` and `O/-`
 /// are atomic, and without either they stand directly in the specification.
-fn policy(bench: &mut Bench, name: &str, second: u32, target: &str, limits: &str) {
+pub(crate) fn policy(bench: &mut Bench, name: &str, second: u32, target: &str, limits: &str) {
     let (kind, target) = target.split_once(' ').unwrap();
     let (target, section) = target.split_once('/').map_or((target, None), |(name, section)| (name, Some(section)));
     let (how, entries) = limits.split_once(' ').filter(|(how, _)| how.contains('/')).unwrap_or(("", limits));
@@ -61,7 +61,7 @@ fn policy(bench: &mut Bench, name: &str, second: u32, target: &str, limits: &str
     );
 }
 
-fn object(kind: Kind, name: &str) -> ObjectRef {
+pub(crate) fn object(kind: Kind, name: &str) -> ObjectRef {
     ObjectRef::new(kind, ObjectName::new("shop", name))
 }
 
@@ -94,7 +94,7 @@ fn check(bench: &mut Bench, want: [[&str; 2]; 2]) {
 
 /// Compares the conditions of a policy as `Accepted True Accepted; Enforced False Overridden: overridden by [shop/g]`.
 #[track_caller]
-fn check_status(bench: &Bench, name: &str, want: &str) {
+pub(crate) fn check_status(bench: &Bench, name: &str, want: &str) {
     let desired = bench.reconciler.desired_reports().status(&object(POLICY, name));
     let Some(Desired::Status { status, .. }) = desired else { panic!("{name} has no status to write") };
     let text = |it: &tidegate_config::project::gateway::Condition| {
@@ -190,7 +190,7 @@ fn objects_name_the_policies_that_affect_them() {
     check(&mut bench, ["", "", ""], ["", ""]);
 }
 
-const ENFORCED: &str = "Accepted True Accepted; Enforced True Enforced";
+pub(crate) const ENFORCED: &str = "Accepted True Accepted; Enforced True Enforced";
 
 #[test]
 fn a_policy_is_in_effect_on_the_paths_through_its_target() {

@@ -95,6 +95,8 @@ fn annotated(kind: Kind) -> Value {
         "session-cookie-change-on-failure" => "false",
         "allow-source-range" => "10.0.0.0/8",
         "ignore-nginx-annotations" => "auth-url",
+        "policy" => "x",
+        "enforcement" => "shadow",
         "requests-max" => "7",
         "send-proxy-protocol" => "v1",
         "udp-idle-timeout" => "7s",

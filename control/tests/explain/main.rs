@@ -134,6 +134,12 @@ fn guards_are_shown_with_their_conditions() {
     let text = explained(&[ingress("web", 2026, &closed, &[("Prefix", "/")])], "http://web.example/");
     check(&text, "guard", &["403 for all clients"]);
     check(&text, "answer", &["403, by the edge itself"]);
+
+    let naming = json!({"tidegate.io/policy": "calm"});
+    let text = explained(&[ingress("web", 2026, &naming, &[("Prefix", "/")])], "http://web.example/");
+    check(&text, "policy", &["403 for all clients: the policy that the object names cannot be used"]);
+    check(&text, "answer", &["403, by the edge itself"]);
+    assert!(text.contains("\"calm\" names RateLimitPolicy shop/calm, which is not read"), "{text}");
 }
 
 #[test]

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use tidegate_config::model::{
     Backend, BackendKey, HostRoutes, SnapshotParts, StreamRoute, TargetPolicies, VirtualHost,
 };
-use tidegate_config::object::ObjectRef;
+use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::ServicePort;
-use tidegate_control::{Cause, Changes, Compiled, Unit, compile};
+use tidegate_control::{Cause, Changes, Compiled, Unit, Verdict, compile};
 
 use crate::naive;
 use crate::play::Simulation;
@@ -64,7 +64,23 @@ impl Simulation {
         if options.sources.deis.is_none() && options.sources.gateway.is_none() {
             naive::check(world, options, live, seed);
         }
+        self.check_named_policies();
         self.check_published(&live.parts);
+    }
+
+    /// An Ingress that names a policy is closed unless the policy is usable.
+    fn check_named_policies(&self) {
+        let (model, kind) = (self.reconciler.model(), Kind::RateLimitPolicy);
+        let is_read = model.options().sources.kuadrant.is_some() && model.world().knows(kind);
+        for (name, ingress) in &model.world().ingresses {
+            let object = ObjectRef::new(Kind::Ingress, name.clone());
+            let is_ours = matches!(model.compiled().verdicts.get(&object), Some(Verdict::Served(_)));
+            let Some(policy) = ingress.policy.as_ref().filter(|_| is_ours) else { continue };
+            let policy = model.world().rate_limit_policies.get(&name.beside(Arc::clone(policy)));
+            let usable = is_read && policy.is_some_and(|policy| policy.invalid().is_none());
+            let target = model.compiled().parts.policies.get(&object).expect("policies");
+            assert!(target.paths().all(|path| path.closed != usable), "seed {}: {object}", self.seed);
+        }
     }
 
     /// The invariants after every batch: a batch removes no backend of the cluster that a route uses; the hosts and

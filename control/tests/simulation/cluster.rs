@@ -321,7 +321,13 @@ fn ingress(die: &mut Rng, name: ObjectName, crowded: bool) -> Ingress {
         filters: Arc::default(),
         settings: Arc::default(),
         protocol: None,
+        policy: policy(die),
     }
+}
+
+/// Sometimes, the name of a policy that may exist.
+pub(crate) fn policy(die: &mut Rng) -> Option<Arc<str>> {
+    (die.u32(0..4) == 0).then(|| format!("p{}", die.u32(0..5)).into())
 }
 
 pub(crate) fn host(die: &mut Rng) -> HostPattern {

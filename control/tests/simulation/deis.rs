@@ -6,9 +6,10 @@ use std::time::Duration;
 use fastrand::Rng;
 use tidegate_config::model::{Expression, HostExpression, HostPattern, PathMatch};
 use tidegate_config::object::{Age, ObjectName};
+use tidegate_config::project::gateway::Unreadable;
 use tidegate_config::project::{DeisApp, DeisDomain, DeisExpression, DeisLocations, Whitelist};
 
-use crate::cluster::host;
+use crate::cluster::{host, policy};
 
 /// Sometimes, paths on the hosts of another application.
 fn locations(die: &mut Rng) -> Option<DeisLocations> {
@@ -52,6 +53,7 @@ pub(crate) fn app(die: &mut Rng, name: &ObjectName) -> DeisApp {
         maintenance: die.u32(0..4) == 0,
         no_request_start: die.bool(),
         referrer_policy: die.bool().then_some("origin"),
+        policy: policy(die).map(|policy| if die.u32(0..8) == 0 { Err(Unreadable) } else { Ok(policy) }),
         findings: Box::default(),
     }
 }

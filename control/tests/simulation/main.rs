@@ -61,6 +61,7 @@ fn nothing_is_published_before_every_required_kind_was_listed() {
 #[test]
 fn a_list_that_removes_most_acts_only_when_confirmed() {
     let mut simulation = Simulation::new(2);
+    simulation.cluster.clear(Kind::Service);
     for number in 0..8 {
         let object = ObjectRef::new(Kind::Service, ObjectName::new("red", format!("b{number}")));
         simulation.cluster.put_service(&object);
@@ -85,6 +86,7 @@ fn a_list_that_removes_most_acts_only_when_confirmed() {
 fn a_doubt_ends_when_its_kind_is_no_longer_served() {
     let mut simulation = Simulation::new(2);
     let collection = Collection { kind: Kind::Service, namespace: None };
+    simulation.cluster.clear(Kind::Service);
     for number in 0..8 {
         simulation.cluster.put_service(&ObjectRef::new(Kind::Service, ObjectName::new("red", format!("b{number}"))));
     }

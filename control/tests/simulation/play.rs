@@ -37,7 +37,7 @@ fn options(die: &mut fastrand::Rng) -> Options {
         services: GatewayServices::Off,
         optional: false,
     });
-    let kuadrant = gateway.is_some().then(Kuadrant::default);
+    let kuadrant = (die.u32(0..4) > 0).then(Kuadrant::default);
     let sources = Sources { ingress: Some(Ingresses::default()), deis, gateway, kuadrant };
     let key = BindKey { address: ([127, 0, 0, 1], 80).into(), protocol: BindProtocol::Http };
     let binds = [Bind { key, listeners: [Listener::for_every_host("http")].into() }].into();

@@ -11,12 +11,13 @@
 //! The chain:
 //!
 //! 1. the size of the body;
-//! 2. guards, in the order of the route, some of which wait: access by address, TLS, authorisation services;
-//! 3. limits, before the first step that waits: so requests without credentials count, and those that access refuses do
+//! 2. the policies that the object of the route names, which refuse every request if one of them cannot be used;
+//! 3. guards, in the order of the route, some of which wait: access by address, TLS, authorisation services;
+//! 4. limits, before the first step that waits: so requests without credentials count, and those that access refuses do
 //!    not;
-//! 4. the answer to a CORS preflight, for which nothing is charged and nobody is asked;
-//! 5. redirects and answers of the route;
-//! 6. the authorisation service of the share.
+//! 5. the answer to a CORS preflight, for which nothing is charged and nobody is asked;
+//! 6. redirects and answers of the route;
+//! 7. the authorisation service of the share.
 
 mod attributes;
 mod cel;
@@ -180,6 +181,9 @@ pub fn run_policies<'r, B, H: Head + ?Sized>(
     if attributes.effective.body_bytes_max.zip(attributes.body_bytes).is_some_and(|(max, bytes)| bytes > max) {
         return Decision::Answer(Answer::Refused(Refusal::BodyTooLarge));
     }
+    if attributes.policies.is_some_and(|policies| policies.closed) {
+        return Decision::Answer(Answer::Refused(Refusal::Denied));
+    }
     // No step waits or charges for a preflight.
     let mut apply = |result: StepResult<'r>| match result {
         StepResult::Passes => None,
@@ -317,6 +321,20 @@ mod tests {
         let preflight = SampleHead::new("OPTIONS").with(&lines);
         check_limited(&route(&guards, &[cors(5)], to(None)), &preflight, true, (&[], 200));
         check_limited(&route(&guards, &[], to(None)), &preflight, true, (&["charge"], 429));
+    }
+
+    #[test]
+    fn a_closed_path_refuses_every_request() {
+        let closed = PathPolicies { closed: true, ..PathPolicies::default() };
+        let lines = [("origin", "https://a.test"), ("access-control-request-method", "PUT")];
+        let heads = [SampleHead::new("GET"), SampleHead::new("OPTIONS").with(&lines)];
+        let guards = [Guard::ExternalAuth(service("auth")), Guard::RequireTls { status: 308 }];
+        for (head, policies, want) in heads.iter().flat_map(|head| [(head, Some(&closed), true), (head, None, false)]) {
+            let route = route(&guards, &[cors(5)], share(Destination::Target(target("web")), None, &[]));
+            let attributes = Attributes { policies, ..attributes(&route, head) };
+            let decision = run_policies(&mut PolicyProgress::default(), &attributes, |_| Some(()), |_| None);
+            assert_eq!(decision == Decision::Answer(Answer::Refused(Refusal::Denied)), want, "{head:?}");
+        }
     }
 
     fn attributes<'a>(route: &'a Route, head: &'a SampleHead) -> Attributes<'a, SampleHead> {

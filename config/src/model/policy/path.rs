@@ -25,6 +25,8 @@ pub(in crate::model) fn no_policies() -> PolicyMap {
 /// The policies in effect on a path.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct PathPolicies {
+    /// Whether every request is refused: an object of the path names a policy that does not exist or cannot be used.
+    pub closed: bool,
     /// The limits, in the order of their names.
     pub limits: Box<[Arc<Limit>]>,
     /// Limits that are not in effect, because they depend on the identity of the client and no policy of the path

@@ -23,6 +23,7 @@ use crate::model::{Compression, EdgeSettings, Expression, PathMatch};
 use crate::object::{Age, ObjectName};
 use crate::project::expressions::{Compiling, Expressions};
 use crate::project::field::FindingList;
+use crate::project::gateway::Unreadable;
 use crate::project::raw_object::{Annotations, annotation_field};
 
 pub(super) const OF_APP: Dialect = Dialect { prefix: "router.deis.io/", name: "Deis application" };
@@ -76,6 +77,8 @@ pub struct DeisApp {
     pub no_request_start: bool,
     /// Its `Referrer-Policy`, if it names one or `none`.
     pub referrer_policy: Option<&'static str>,
+    /// The name of the policies of all its routes, in its namespace: an annotation of Tidegate.
+    pub policy: Option<Result<Arc<str>, Unreadable>>,
     /// The findings about it.
     pub findings: Box<[Finding]>,
 }
@@ -250,6 +253,7 @@ pub(in crate::project) fn of_app(
         maintenance: app.maintenance.unwrap_or_default(),
         no_request_start: app.no_request_start.unwrap_or_default(),
         referrer_policy: app.referrer_policy,
+        policy: None,
         findings: Box::default(),
     }
 }

@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use super::policy::{NAME_OF_POLICY, POLICY_EFFECT, POLICY_NAME};
 use super::session::SessionDraft;
 use super::{Annotation, Fallbacks, OnInvalid, TIDEGATE, nginx, read, set};
 use crate::model::{AppProtocol, Balance, Filter, Guard, Settings};
 use crate::object::Uid;
 use crate::project::annotation_value::{
-    Zero, balance, boolean, bytes, cookie_age, cookie_name, cookie_path, count, duration, same_site, sources,
+    Zero, balance, boolean, bytes, cookie_age, cookie_name, cookie_path, count, duration, object_name, same_site,
+    sources,
 };
 use crate::project::field::FindingList;
 use crate::project::raw_object::Annotations;
@@ -33,6 +35,8 @@ pub(in crate::project) struct Effects {
     pub(in crate::project) is_canary: bool,
     /// The protocol of its endpoints, in place of that of their Service port.
     pub(in crate::project) protocol: Option<AppProtocol>,
+    /// The name of the policies of its routes.
+    pub(in crate::project) policy: Option<Arc<str>>,
 }
 
 static NOTHING: LazyLock<Effects> = LazyLock::new(|| Effects {
@@ -41,6 +45,7 @@ static NOTHING: LazyLock<Effects> = LazyLock::new(|| Effects {
     settings: Arc::default(),
     is_canary: false,
     protocol: None,
+    policy: None,
 });
 
 /// The effects under construction.
@@ -58,12 +63,13 @@ pub(super) struct Draft {
     pub(super) ignored: BTreeSet<Arc<str>>,
     pub(super) is_canary: bool,
     pub(super) protocol: Option<AppProtocol>,
+    pub(super) policy: Option<Arc<str>>,
     /// Whether the Ingress has TLS entries.
     pub(super) has_tls: bool,
 }
 
 /// Every annotation of an Ingress, in the order of the manual.
-pub(super) const INGRESS: [Annotation<Draft>; 17] = [
+pub(super) const INGRESS: [Annotation<Draft>; 18] = [
     Annotation {
         key: "connect-timeout",
         form: "time",
@@ -212,6 +218,15 @@ pub(super) const INGRESS: [Annotation<Draft>; 17] = [
         read: allow_sources,
     },
     Annotation {
+        key: POLICY_NAME,
+        form: NAME_OF_POLICY,
+        default: |_| "none".to_owned(),
+        effect: POLICY_EFFECT,
+        otherwise: OnInvalid::Closed,
+        inert: None,
+        read: |draft, text| set(&mut draft.policy, object_name(text)),
+    },
+    Annotation {
         key: nginx::IGNORE,
         form: "comma-separated keys of ingress-nginx, such as `auth-url`",
         default: |_| "none".to_owned(),
@@ -248,7 +263,8 @@ pub(in crate::project) fn of_ingress(
 
 impl Draft {
     fn into_effects(self, fallbacks: &Fallbacks) -> Effects {
-        let mut effects = Effects { is_canary: self.is_canary, protocol: self.protocol, ..NOTHING.clone() };
+        let mut effects =
+            Effects { is_canary: self.is_canary, protocol: self.protocol, policy: self.policy, ..NOTHING.clone() };
         if self.settings != *effects.settings {
             effects.settings = Arc::new(self.settings);
         }

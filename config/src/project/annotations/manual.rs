@@ -7,7 +7,7 @@ use super::deis_app::{APP, BUILDER};
 use super::ingress::INGRESS;
 use super::nginx::{self, Handling, NGINX};
 use super::policy::POLICY;
-use super::service::SERVICE;
+use super::service::{APPLICATION, SERVICE};
 use super::{Annotation, Dialect, OnInvalid, TIDEGATE};
 use crate::model::Effective;
 
@@ -18,6 +18,8 @@ pub fn manual() -> String {
     rows(TIDEGATE, &INGRESS, &mut text);
     text.push_str(MANUAL_SERVICE);
     rows(TIDEGATE, &SERVICE, &mut text);
+    text.push_str(MANUAL_APPLICATION);
+    rows(TIDEGATE, &APPLICATION, &mut text);
     text.push_str(MANUAL_POLICY);
     rows(TIDEGATE, &POLICY, &mut text);
     text.push_str(MANUAL_TAIL);
@@ -79,6 +81,14 @@ These annotations on an Ingress apply to all of its routes.
 
 const MANUAL_SERVICE: &str = "
 These annotations on a Service apply to every route that leads to it.
+
+| annotation | value | default | effect | when it cannot be read |
+|---|---|---|---|---|
+";
+
+const MANUAL_APPLICATION: &str = "
+This annotation on a Service that is an application of a Deis router, with the label `router.deis.io/routable=true`, applies to the
+routes of the application.
 
 | annotation | value | default | effect | when it cannot be read |
 |---|---|---|---|---|

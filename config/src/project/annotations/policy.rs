@@ -1,8 +1,15 @@
-//! The annotations of a policy.
+//! The annotations of a policy, and the annotation with which other objects name one.
 
 use super::{Annotation, OnInvalid, TIDEGATE, read};
 use crate::project::field::FindingList;
 use crate::project::raw_object::Annotations;
+
+/// The key of the annotation that names a policy, and the form of its value.
+pub(super) const POLICY_NAME: &str = "policy";
+pub(super) const NAME_OF_POLICY: &str = "name of a policy";
+
+/// The effect of the annotation that names a policy.
+pub(super) const POLICY_EFFECT: &str = "The [RateLimitPolicy](policies.md#ingresses-and-deis-applications) of this name, in the same namespace, is for all routes. If it does not exist or is invalid, every request is refused.";
 
 /// The effects of a policy's annotations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -107,6 +107,15 @@ struct RateJson {
     window: String,
 }
 
+impl RateLimitPolicy {
+    /// The reason why it is not accepted, whatever objects there are.
+    #[must_use]
+    pub fn invalid(&self) -> Option<&str> {
+        let (limits, target) = (self.limits.as_ref().err(), self.target.as_ref().err());
+        limits.or(target).map(String::as_str)
+    }
+}
+
 impl Sharing for RateLimitPolicy {}
 
 impl Projection for RateLimitPolicy {

@@ -178,13 +178,17 @@ fn entry(
 /// The effective policies of a path, whose policies are given from the least specific to the most specific.
 fn effective(path: &[&PolicyClaim]) -> PathPolicies {
     let limits = path.iter().filter_map(|claim| {
-        let AttachedPolicy::RateLimit(policy) = &claim.attached;
-        let block = policy.limits.as_ref().ok()?;
+        let block = match &claim.attached {
+            AttachedPolicy::RateLimit(policy) => policy.limits.as_ref().ok()?,
+            AttachedPolicy::Unusable => return None,
+        };
         Some(Source { policy: &claim.policy, block })
     });
+    let closed = path.iter().any(|claim| claim.attached == AttachedPolicy::Unusable);
     let Effective { entries, overridden } = Effective::<Limit>::of(&limits.collect::<Vec<_>>());
     // One without rates does nothing: its policy says why.
     let limits = entries.values().map(|entry| Arc::clone(entry.value)).filter(|limit| !limit.rates.is_empty());
     let (without_identity, limits): (Vec<_>, Vec<_>) = limits.partition(|limit| limit.reads_identity());
-    PathPolicies { limits: limits.into(), without_identity: without_identity.into(), overridden: overridden.into() }
+    let (limits, without_identity, overridden) = (limits.into(), without_identity.into(), overridden.into());
+    PathPolicies { closed, limits, without_identity, overridden }
 }

@@ -7,7 +7,7 @@ use tidegate_config::model::{ListenerPolicies, PathPolicies};
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::OwnStatus;
 
-use crate::attachment::{Conditions, Key, ListenerRef, MergedListener, PolicyClaim, PolicySection};
+use crate::attachment::{AttachedPolicy, Conditions, Key, ListenerRef, MergedListener, PolicyClaim, PolicySection};
 use crate::reconcile::model::Model;
 
 /// The effect of a policy on the paths through its target.
@@ -37,18 +37,22 @@ impl Effect {
 /// The status of a policy, with the condition `Enforced` if the policy is accepted.
 pub(super) fn with_effect(model: &Model, policy: &ObjectRef, status: &OwnStatus) -> OwnStatus {
     let mut status = status.clone();
-    let claims: Vec<&PolicyClaim> =
-        model.topology.get(policy).map_or(&[][..], |it| &it.other_claims().policies).iter().collect();
+    let own = model.topology.get(policy).map_or(&[][..], |it| &it.other_claims().policies);
+    let claims = own.iter().chain(model.topology.claims_naming(policy));
+    let claims: Vec<&PolicyClaim> = claims.filter(|claim| claim.attached != AttachedPolicy::Unusable).collect();
     if claims.is_empty() {
         return status;
     }
     let mut effect = Effect::default();
     for claim in claims {
         let add = |path: &PathPolicies| effect.add(policy, path);
-        if claim.target.object.kind == Kind::Gateway {
+        let kind = claim.target.object.kind;
+        if kind == Kind::Gateway {
             each_path_of_gateway(model, claim, add);
-        } else {
+        } else if kind.is_route() {
             each_path_of_route(model, claim, add);
+        } else {
+            each_path_of_hosts(model, claim, add);
         }
     }
     let left_out = model.world.rate_limit_policies.get(&policy.name).map_or(&[][..], |policy| &policy.left_out);
@@ -131,6 +135,21 @@ fn each_path_of_route(model: &Model, claim: &PolicyClaim, mut add: impl FnMut(&P
         let serving: Vec<&MergedListener> = merged.listeners.iter().filter(|listener| listener.serves()).collect();
         let over = |listener: &MergedListener| target.over(Some(&origin(&gateway, listener)));
         each_attached(model, route, &serving, over, &mut add_entry);
+    }
+}
+
+/// The paths to an Ingress or an application, if it has any host.
+fn each_path_of_hosts(model: &Model, claim: &PolicyClaim, mut add: impl FnMut(&PathPolicies)) {
+    let object = &claim.target.object;
+    if model.topology.get(object).is_some_and(|attachment| !attachment.claims.is_empty()) {
+        model
+            .compiled
+            .parts
+            .policies
+            .get(object)
+            .into_iter()
+            .flat_map(|target| target.paths())
+            .for_each(|path| add(path));
     }
 }
 

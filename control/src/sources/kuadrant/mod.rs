@@ -11,7 +11,7 @@ use tidegate_config::project::kuadrant::{PolicyTargetRef, RateLimitPolicy};
 use super::reader::Reader;
 use super::spec::SourceSpec;
 use crate::attachment::{
-    AttachedPolicy, Attachment, ConditionReason, Conditions, PolicyClaim, PolicySection, PolicyTarget, Report,
+    AttachedPolicy, Attachment, ConditionReason, Conditions, Key, PolicyClaim, PolicySection, PolicyTarget, Report,
 };
 
 /// Policies for the paths of the Gateway API. A cluster may lack their definitions.
@@ -43,19 +43,32 @@ pub(super) fn attach_rate_limits(reader: &mut Reader<'_>, object: &ObjectRef) ->
     if reader.options.sources.kuadrant.is_none() {
         return reporting;
     }
-    let resolved = match &policy.target {
-        Ok(target) => resolve(reader, target),
-        Err(why) => Resolved::Missing(ConditionReason::new("Invalid", why.clone())),
+    let (is_named, has_gateways) = (reader.is_named(object), reader.options.sources.gateway.is_some());
+    if !is_named && !has_gateways {
+        // Its target is another controller's.
+        return reporting;
+    }
+    let resolved = policy.target.as_ref().ok().map(|target| resolve(reader, target));
+    let invalid = policy.invalid().map(|why| ConditionReason::new("Invalid", why.to_owned()));
+    let (target, missing) = match resolved {
+        Some(Resolved::Others) => return reporting,
+        Some(Resolved::Here(target)) => (Some(target), None),
+        Some(Resolved::Missing(fault)) => (None, Some(fault)),
+        None => (None, None),
     };
-    let invalid = policy.limits.as_ref().err().map(|why| ConditionReason::new("Invalid", why.clone()));
-    let (target, fault) = match resolved {
-        Resolved::Others => return reporting,
-        Resolved::Here(target) => (Some(target), invalid),
-        Resolved::Missing(fault) => (None, invalid.or(Some(fault))),
+    // Where other objects name it, it is in effect whether its target exists or not.
+    let (missing, note) = match missing {
+        Some(fault) if is_named && has_gateways => (None, fault.message),
+        Some(_) if is_named => (None, String::new()),
+        missing => (missing, String::new()),
     };
+    let fault = invalid.or(missing);
     let generation = reader.generation(object);
     let mut conditions = Conditions::about(generation);
-    conditions.judge("Accepted", "Accepted", fault.as_ref());
+    match &fault {
+        None => conditions.put("Accepted", "True", "Accepted", note),
+        Some(fault) => conditions.judge("Accepted", "Accepted", Some(fault)),
+    }
     let observed_generation = Some(generation);
     let status = OwnStatus { conditions: conditions.into_list(), observed_generation, ..OwnStatus::default() };
     let mut attachment =
@@ -99,6 +112,12 @@ fn resolve(reader: &mut Reader<'_>, target: &PolicyTargetRef) -> Resolved {
 }
 
 impl Reader<'_> {
+    /// Whether an Ingress or an application names a policy.
+    fn is_named(&mut self, policy: &ObjectRef) -> bool {
+        self.note(Key::NamingPolicy(Box::new(policy.clone())));
+        self.topology().claims_naming(policy).next().is_some()
+    }
+
     /// The index of a rule of a route: by its name, or as `rule-1` for the first rule.
     fn rule_named(&self, route: &ObjectRef, section: &str) -> Option<u32> {
         let (world, name) = (self.world(), &route.name);
