@@ -315,14 +315,19 @@ fn the_roles_allow_exactly_the_used_verbs() {
     assert_eq!(allowed("deis", "Role"), election.iter().cloned().chain(router).collect());
 
     let definitions = ["list", "watch"].map(|verb| right("apiextensions.k8s.io", "customresourcedefinitions", verb));
-    let watched = Kind::ALL.into_iter().filter(of_gateways).flat_map(reads).chain(definitions);
+    let watched = Kind::ALL.into_iter().filter(of_gateways).flat_map(reads).chain(definitions.clone());
     let told = Kind::ALL.into_iter().filter(|kind| kind.has_conditions());
-    let written = told.flat_map(|kind| {
+    let writes = |kind: Kind| {
         let status = format!("{}/status", kind.plural());
         [right(kind.group(), kind.plural(), "get"), right(kind.group(), &status, "patch")]
-    });
+    };
+    let written = told.flat_map(writes);
     let held = [right(Kind::GatewayClass.group(), Kind::GatewayClass.plural(), "patch")];
     assert_eq!(allowed("gateway", "ClusterRole"), watched.chain(written).chain(held).collect::<BTreeSet<_>>());
+
+    // Without the Gateway API.
+    let policies = reads(Kind::RateLimitPolicy).into_iter().chain(writes(Kind::RateLimitPolicy));
+    assert_eq!(allowed("policies", "ClusterRole"), policies.chain(definitions).collect());
 }
 
 /// Checks both directions: every metric is documented, and every documented metric exists.
