@@ -68,7 +68,7 @@ pub use path::{Normalized, PathMatch, RegexCase, normalize};
 pub use policy::{
     Answer, AnyOr, Attributes, AuthProtocol, ConnectionAttributes, Cors, Decision, EvaluationError, Exceeded,
     ExternalAuth, Guard, Limit, ListenerPolicies, Overridden, PathPolicies, PolicyMap, PolicyProgress, Predicate,
-    Question, Rate, Refusal, TargetPolicies, ValueExpression, run_policies,
+    Question, Rate, Refusal, RuleKey, TargetPolicies, ValueExpression, run_policies,
 };
 
 pub use retry::RetryPolicy;

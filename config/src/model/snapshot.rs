@@ -208,7 +208,7 @@ impl Snapshot {
         let origin = listener.origin.as_deref();
         let of_gateway = || policies.get(&origin?.gateway);
         let target = policies.get(&route.origin.object).or_else(of_gateway)?;
-        target.of(origin, route.origin.rule_index())
+        target.of(origin, route.rule.as_ref(), route.origin.rule_index())
     }
 
     /// Every limit that is in effect on some path, with duplicates.

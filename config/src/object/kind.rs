@@ -273,6 +273,12 @@ impl Kind {
         self.row().layer
     }
 
+    /// Returns `true` for routes of the Gateway API whose rules are for requests of HTTP.
+    #[must_use]
+    pub const fn has_rules_of_http(self) -> bool {
+        matches!(self, Self::HttpRoute | Self::GrpcRoute)
+    }
+
     /// Returns `true` for routes of the Gateway API.
     #[must_use]
     pub const fn is_route(self) -> bool {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tidegate_config::model::RuleKey;
 use tidegate_config::object::{Age, ObjectRef};
 use tidegate_config::project::kuadrant::RateLimitPolicy;
 
@@ -32,8 +33,8 @@ pub struct PolicyTarget {
 pub enum PolicySection {
     /// A listener of a Gateway.
     Listener(Arc<str>),
-    /// A rule of a route, by its index.
-    Rule(u32),
+    /// A rule of a route.
+    Rule(RuleKey),
 }
 
 /// A policy of any kind.

@@ -95,6 +95,11 @@ impl Reconciler {
         } else {
             BTreeSet::new()
         };
+        let policies = if replaced.is_some() && object.kind.has_rules_of_http() {
+            self.model.policies_of_changed(object, [before, after])
+        } else {
+            BTreeSet::new()
+        };
         if diff.infrastructure {
             self.gateway_services.differs(object);
         }
@@ -117,13 +122,15 @@ impl Reconciler {
             policies.for_each(|policy| self.reporting.counts_differ(policy));
         }
         for owner in diff.owners {
-            for policy in self.model.policies_over(&owner) {
-                self.reporting.counts_differ(policy);
-            }
             self.reporting.counts_differ(owner);
         }
         for object in diff.policy_targets.iter().flat_map(|target| self.model.affected_by(&target.object)) {
             self.reporting.counts_differ(object);
+        }
+        let below = diff.keys.iter().filter_map(Key::gateway_listeners);
+        let below = below.flat_map(|gateway| self.model.policies_below(&gateway));
+        for policy in policies.into_iter().chain(below) {
+            self.reporting.counts_differ(policy);
         }
         let others = Reason { own: false, ..reason.clone() };
         for key in &diff.keys {

@@ -9,7 +9,7 @@ use crate::attachment::{Attachment, Key};
 use crate::compile::{Compiled, Inputs};
 use crate::explain::{Ignored, Refused, ignored, refused};
 use crate::options::Options;
-use crate::sources::{attach_all, parent_of};
+use crate::sources::attach_all;
 use crate::topology::Topology;
 use crate::tree::{self, Tree, TreeQuery};
 use crate::world::World;
@@ -33,13 +33,37 @@ impl Model {
         Self { options, world, topology, frozen_backends, compiled }
     }
 
-    /// The policies on the paths over the listeners of a Gateway or a ListenerSet. A route that is attached there, or
-    /// is no longer, changes the paths on which these are in effect.
-    pub(super) fn policies_over(&self, owner: &ObjectRef) -> Vec<ObjectRef> {
-        let parent = || self.world.listener_sets.get(&owner.name).and_then(|set| parent_of(set));
-        let gateway = if owner.kind == Kind::ListenerSet { parent() } else { Some(owner.clone()) };
-        let claims = gateway.iter().flat_map(|gateway| self.topology.policies_of(gateway));
-        claims.map(|claim| claim.policy.clone()).collect()
+    /// The policies whose paths may change in number with a changed route: those of its own entry, which has its rules,
+    /// or those of its Gateways, if it is the first or the last route without policies of its own on a listener.
+    pub(super) fn policies_of_changed(
+        &self,
+        route: &ObjectRef,
+        [before, after]: [&Attachment; 2],
+    ) -> BTreeSet<ObjectRef> {
+        if let Some(own) = self.compiled.parts.policies.get(route) {
+            return own.paths().flat_map(|path| path.policies()).cloned().collect();
+        }
+        let gone = before.listeners.iter().filter(|listener| !after.listeners.contains(listener));
+        let come = after.listeners.iter().filter(|listener| !before.listeners.contains(listener));
+        let inherits = |object: &ObjectRef| {
+            let is_other = object != route && object.kind.has_rules_of_http();
+            is_other && !self.compiled.parts.policies.contains_key(object)
+        };
+        if gone.chain(come).all(|listener| self.topology.dependents(listener).any(inherits)) {
+            return BTreeSet::new();
+        }
+        let gateways = before.links.iter().chain(&after.links).filter_map(Key::gateway_listeners);
+        gateways.flat_map(|gateway| self.policies_of(&gateway)).collect()
+    }
+
+    /// The policies of a Gateway, and those of its routes: listeners that begin or cease to serve change their paths.
+    pub(super) fn policies_below(&self, gateway: &ObjectRef) -> BTreeSet<ObjectRef> {
+        let routes = self.topology.routes_with_policies(&gateway.name).chain([gateway]);
+        routes.flat_map(|target| self.policies_of(target)).collect()
+    }
+
+    fn policies_of(&self, target: &ObjectRef) -> Vec<ObjectRef> {
+        self.topology.policies_of(target).map(|claim| claim.policy.clone()).collect()
     }
 
     /// The objects whose status names the policies of an object: it, and for a Gateway its ListenerSets and routes.

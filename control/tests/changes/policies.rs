@@ -70,7 +70,8 @@ fn limits(bench: &Bench, listener: &str, route: &str, rule: u32) -> String {
     let policies = &bench.parts().policies;
     let origin = ListenerOrigin { gateway: object(Kind::Gateway, "edge"), set: None, name: listener.into() };
     let target = policies.get(&object(Kind::HttpRoute, route)).or_else(|| policies.get(&origin.gateway));
-    let path: Option<&Arc<PathPolicies>> = target.and_then(|target| target.of(Some(&origin), rule));
+    let name: Option<Arc<str>> = (rule == 0).then(|| "first".into());
+    let path: Option<&Arc<PathPolicies>> = target.and_then(|target| target.of(Some(&origin), name.as_ref(), rule));
     let limits = path.map_or(&[][..], |path| &path.limits).iter();
     let limits = limits.map(|limit| format!("{} {} ({})", limit.name, limit.rates[0].max, limit.policy.name.name));
     limits.collect::<Vec<_>>().join(", ")
@@ -131,8 +132,18 @@ fn the_status_of_a_policy_is_written_when_its_effect_changes() {
     check_told(&mut bench, &["g", "l", "u"]);
     policy(&mut bench, "g", 1, "Gateway edge", "O/- ip 6");
     check_told(&mut bench, &["g", "l", "u"]);
+    // Its rules may be others.
     bench.apply(Kind::HttpRoute, route("web", "b.example"));
+    check_told(&mut bench, &["g", "l", "u"]);
+    // It has policies of its own, so that this one is the first that inherits.
+    bench.apply(Kind::HttpRoute, route("more", "c.example"));
+    check_told(&mut bench, &["g", "l"]);
+    bench.apply(Kind::HttpRoute, route("further", "d.example"));
     check_told(&mut bench, &[]);
+    bench.delete(Kind::HttpRoute, "further");
+    check_told(&mut bench, &[]);
+    bench.delete(Kind::HttpRoute, "more");
+    check_told(&mut bench, &["g", "l"]);
     bench.delete(Kind::HttpRoute, "web");
     check_told(&mut bench, &["g", "l", "u"]);
 }
@@ -291,6 +302,58 @@ fn a_policy_waits_for_its_target_and_for_routes() {
     bench.apply(Kind::Gateway, json!({"metadata": {"namespace": "shop", "name": "other"}, "spec": spec}));
     bench.reconcile();
     assert_eq!(bench.reconciler.desired_reports().status(&object(POLICY, "other")), None);
+}
+
+/// The Gateway with its listeners, the second of this protocol.
+fn gateway(second: &str) -> Value {
+    let listener = |name: &str, port: u16, protocol: &str| json!({"name": name, "port": port, "protocol": protocol});
+    let listeners = [listener("web", 80, "HTTP"), listener("api", 81, second)];
+    let spec = json!({"gatewayClassName": "tidegate", "listeners": listeners});
+    json!({"metadata": {"namespace": "shop", "name": "edge"}, "spec": spec})
+}
+
+#[test]
+fn the_status_follows_gateways_and_listeners() {
+    let mut bench = running();
+    bench.delete(Kind::Gateway, "edge");
+    bench.apply(Kind::HttpRoute, route("web", "a.example"));
+    policy(&mut bench, "r", 1, "HTTPRoute web", "ip 1");
+    check_told(&mut bench, &[]);
+    let status = |bench: &Bench| bench.reconciler.desired_reports().status(&object(POLICY, "r"));
+    assert_eq!(status(&bench), None, "the route of another controller, as far as is known");
+    bench.apply(Kind::Gateway, gateway("HTTP"));
+    check_told(&mut bench, &["r"]);
+    check_status(&bench, "r", ENFORCED);
+    policy(&mut bench, "l", 1, "Gateway edge/api", "O/merge login 1");
+    check_told(&mut bench, &["l", "r"]);
+    check_status(&bench, "l", ENFORCED);
+    // A listener that is not accepted serves no path.
+    bench.apply(Kind::Gateway, gateway("FTP"));
+    check_told(&mut bench, &["l", "r"]);
+    let nowhere = "Accepted True Accepted; Enforced False Unknown: not in the path of any accepted route";
+    check_status(&bench, "l", nowhere);
+    check_status(&bench, "r", ENFORCED);
+    bench.apply(Kind::Gateway, gateway("HTTP"));
+    check_told(&mut bench, &["l", "r"]);
+    check_status(&bench, "l", ENFORCED);
+}
+
+#[test]
+fn a_policy_whose_every_rule_has_its_own_is_not_in_effect() {
+    let mut bench = running();
+    bench.apply(Kind::HttpRoute, route("web", "a.example"));
+    policy(&mut bench, "r", 1, "HTTPRoute web", "ip 1");
+    policy(&mut bench, "first", 2, "HTTPRoute web/first", "ip 2");
+    bench.reconcile();
+    let partly = "Accepted True Accepted; Enforced True Enforced: partially enforced: overridden on some paths by ";
+    check_status(&bench, "r", &format!("{partly}[shop/first]"));
+    policy(&mut bench, "second", 2, "HTTPRoute web/rule-2", "ip 3");
+    bench.reconcile();
+    check_status(
+        &bench,
+        "r",
+        "Accepted True Accepted; Enforced False Overridden: overridden by [shop/first, shop/second]",
+    );
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub use external_auth::{AuthProtocol, ExternalAuth};
 pub use guard::Guard;
 pub use limit::{Exceeded, Limit, Rate};
 pub(super) use path::no_policies;
-pub use path::{ListenerPolicies, Overridden, PathPolicies, PolicyMap, TargetPolicies};
+pub use path::{ListenerPolicies, Overridden, PathPolicies, PolicyMap, RuleKey, TargetPolicies};
 
 use super::backend::{Destination, Target};
 use super::condition::Head;

@@ -63,8 +63,34 @@ pub struct ListenerPolicies {
     pub section: Option<Arc<str>>,
     /// The policies of the rules that no policy attaches to.
     pub whole: Arc<PathPolicies>,
-    /// The policies of the other rules, by their index in the route.
-    pub rules: BTreeMap<u32, Arc<PathPolicies>>,
+    /// The policies of the other rules.
+    pub rules: BTreeMap<RuleKey, Arc<PathPolicies>>,
+}
+
+/// A rule of a route. A named one is found by its name, so that routes that serve on for a moment after their rules have
+/// got other positions have their own policies.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(untagged)]
+pub enum RuleKey {
+    /// Its name.
+    Name(Arc<str>),
+    /// The index of one without a name.
+    Index(u32),
+}
+
+impl RuleKey {
+    /// The key of a rule with this name and index.
+    #[must_use]
+    pub fn new(name: Option<&Arc<str>>, index: u32) -> Self {
+        name.map_or(Self::Index(index), |name| Self::Name(Arc::clone(name)))
+    }
+
+    fn is(&self, name: Option<&Arc<str>>, index: u32) -> bool {
+        match self {
+            Self::Name(own) => Some(own) == name,
+            Self::Index(own) => name.is_none() && *own == index,
+        }
+    }
 }
 
 impl ListenerPolicies {
@@ -104,11 +130,17 @@ impl TargetPolicies {
         section.and_then(|section| find(Some(section))).or_else(|| find(None))
     }
 
-    /// The policies of the path over a listener to a rule.
+    /// The policies of the path over a listener to the rule with this name and index.
     #[must_use]
-    pub fn of(&self, listener: Option<&ListenerOrigin>, rule: u32) -> Option<&Arc<PathPolicies>> {
+    pub fn of(
+        &self,
+        listener: Option<&ListenerOrigin>,
+        name: Option<&Arc<str>>,
+        index: u32,
+    ) -> Option<&Arc<PathPolicies>> {
         let over = self.over(listener)?;
-        Some(over.rules.get(&rule).unwrap_or(&over.whole))
+        let own = over.rules.iter().find(|(rule, _)| rule.is(name, index)).map(|(_, policies)| policies);
+        Some(own.unwrap_or(&over.whole))
     }
 
     /// The policies of each path.
@@ -148,7 +180,22 @@ mod tests {
             gateway: gateway.map(|name| ObjectName::new("infra", name)),
             section: section.map(Into::into),
             whole: policies(whole),
-            rules: rule_1.map(|name| (1, policies(name))).into_iter().collect(),
+            rules: rule_1.map(|name| (RuleKey::Index(1), policies(name))).into_iter().collect(),
+        }
+    }
+
+    #[test]
+    fn a_named_rule_is_found_by_its_name_and_another_by_its_index() {
+        let mut over = over(None, None, "whole", None);
+        over.rules.insert(RuleKey::Name("b".into()), policies("b"));
+        over.rules.insert(RuleKey::Index(1), policies("second"));
+        let target = TargetPolicies::new(vec![over]);
+        for (name, index, want) in
+            [(Some("b"), 0, "b"), (Some("b"), 1, "b"), (Some("a"), 1, "whole"), (None, 1, "second"), (None, 0, "whole")]
+        {
+            let name: Option<Arc<str>> = name.map(Into::into);
+            let got = target.of(None, name.as_ref(), index).unwrap();
+            assert_eq!(&*got.overridden[0].winner.name.name, want, "{name:?} {index}");
         }
     }
 
@@ -166,7 +213,7 @@ mod tests {
                 set: set.map(|set| object(Kind::ListenerSet, set)),
                 name: section.into(),
             });
-            let got = target.of(origin.as_ref(), rule).and_then(|policies| policies.overridden.first());
+            let got = target.of(origin.as_ref(), None, rule).and_then(|policies| policies.overridden.first());
             assert_eq!(got.map(|overridden| &*overridden.winner.name.name), want, "{gateway:?} {section} {rule}");
         };
         check(Some("edge"), None, "web", 0, Some("web"));
@@ -178,6 +225,6 @@ mod tests {
         check(Some("third"), None, "web", 0, None);
         check(None, None, "http", 0, None);
         let of_operator = TargetPolicies::new(vec![over(None, None, "all", None)]);
-        assert!(of_operator.of(None, 7).is_some());
+        assert!(of_operator.of(None, None, 7).is_some());
     }
 }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use fold::{Effective, Source};
-use tidegate_config::model::{Limit, ListenerPolicies, PathPolicies, SnapshotParts, TargetPolicies};
+use tidegate_config::model::{Limit, ListenerPolicies, PathPolicies, RuleKey, SnapshotParts, TargetPolicies};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use super::unit::{UnitKind, beyond};
@@ -133,16 +133,16 @@ fn of_gateway(gateway: &ObjectRef, own: &[&PolicyClaim]) -> TargetPolicies {
 
 /// The policies of the paths through a route, or through another object with routes, which has no Gateway.
 fn of_route(inputs: Inputs<'_>, route: &ObjectRef, own: &[&PolicyClaim]) -> TargetPolicies {
-    let rules: BTreeSet<u32> = own.iter().filter_map(|claim| rule_of(claim)).collect();
+    let rules: BTreeSet<RuleKey> = own.iter().filter_map(|claim| rule_of(claim)).collect();
     let links = inputs.topology.links_of(route).iter();
     let gateways: BTreeSet<ObjectRef> = links.filter_map(Key::gateway_listeners).collect();
     let over = |gateway: Option<&ObjectName>, inherited: &[&PolicyClaim], section: Option<PolicySection>| {
         let inherited = on_section(inherited, section.as_ref());
-        let path = |rule: Option<u32>| {
-            let own = on_section(own, rule.map(PolicySection::Rule).as_ref());
+        let path = |rule: Option<&RuleKey>| {
+            let own = on_section(own, rule.cloned().map(PolicySection::Rule).as_ref());
             Arc::new(effective(&inherited.iter().copied().chain(own).collect::<Vec<_>>()))
         };
-        entry(gateway, section, path(None), rules.iter().map(|rule| (*rule, path(Some(*rule)))).collect())
+        entry(gateway, section, path(None), rules.iter().map(|rule| (rule.clone(), path(Some(rule)))).collect())
     };
     if !route.kind.is_route() {
         return TargetPolicies::new(vec![over(None, &[], None)]);
@@ -155,9 +155,9 @@ fn of_route(inputs: Inputs<'_>, route: &ObjectRef, own: &[&PolicyClaim]) -> Targ
     TargetPolicies::new(gateways.iter().flat_map(over_gateway).collect())
 }
 
-fn rule_of(claim: &PolicyClaim) -> Option<u32> {
-    match claim.target.section {
-        Some(PolicySection::Rule(rule)) => Some(rule),
+fn rule_of(claim: &PolicyClaim) -> Option<RuleKey> {
+    match &claim.target.section {
+        Some(PolicySection::Rule(rule)) => Some(rule.clone()),
         Some(PolicySection::Listener(_)) | None => None,
     }
 }
@@ -166,7 +166,7 @@ fn entry(
     gateway: Option<&ObjectName>,
     section: Option<PolicySection>,
     whole: Arc<PathPolicies>,
-    rules: BTreeMap<u32, Arc<PathPolicies>>,
+    rules: BTreeMap<RuleKey, Arc<PathPolicies>>,
 ) -> ListenerPolicies {
     let section = match section {
         Some(PolicySection::Listener(name)) => Some(name),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tidegate_config::model::{ListenerPolicies, PathPolicies};
+use tidegate_config::model::{ListenerOrigin, ListenerPolicies, PathPolicies};
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::OwnStatus;
 
@@ -96,26 +96,27 @@ fn each_path_of_gateway(model: &Model, claim: &PolicyClaim, mut add: impl FnMut(
     let (topology, policies) = (&model.topology, &model.compiled.parts.policies);
     let gateway = &claim.target.object;
     let Some(merged) = topology.gateway_listeners(gateway) else { return };
-    let serving: Vec<&MergedListener> = merged.listeners.iter().filter(|listener| listener.serves()).collect();
+    let serving: Vec<&MergedListener> =
+        merged.listeners.iter().filter(|listener| listener.not_programmed().is_none()).collect();
     if let Some(own) = policies.get(gateway) {
         for entry in own.listeners().iter().filter(|entry| includes(&claim.target.section, entry)) {
             let over = |listener: &&&MergedListener| {
                 own.over(Some(&origin(gateway, listener))).is_some_and(|it| std::ptr::eq(it, entry))
             };
             let mut listeners = serving.iter().filter(over);
-            let inherits = |object: &ObjectRef| object.kind.is_route() && !policies.contains_key(object);
+            let inherits = |object: &ObjectRef| object.kind.has_rules_of_http() && !policies.contains_key(object);
             if listeners.any(|listener| topology.dependents(&listener.key()).any(inherits)) {
                 entry.paths().for_each(|path| add(path));
             }
         }
     }
     let routes = topology.dependents(&Key::GatewayListeners(gateway.name.clone()));
-    for route in routes.filter(|object| object.kind.is_route()) {
+    for route in routes.filter(|object| object.kind.has_rules_of_http()) {
         let Some(target) = policies.get(route) else { continue };
         let over = |listener: &MergedListener| target.over(Some(&origin(gateway, listener)));
         each_attached(model, route, &serving, over, |entry| {
             if includes(&claim.target.section, entry) {
-                entry.paths().for_each(|path| add(path));
+                paths_to(model, route, entry).for_each(|path| add(path));
             }
         });
     }
@@ -127,12 +128,13 @@ fn each_path_of_route(model: &Model, claim: &PolicyClaim, mut add: impl FnMut(&P
     let Some(target) = model.compiled.parts.policies.get(route) else { return };
     let mut add_entry = |entry: &ListenerPolicies| match &claim.target.section {
         Some(PolicySection::Rule(rule)) => entry.rules.get(rule).into_iter().for_each(|path| add(path)),
-        Some(PolicySection::Listener(_)) | None => entry.paths().for_each(|path| add(path)),
+        Some(PolicySection::Listener(_)) | None => paths_to(model, route, entry).for_each(|path| add(path)),
     };
     let gateways = model.topology.links_of(route).iter().filter_map(Key::gateway_listeners);
     for gateway in gateways {
         let Some(merged) = model.topology.gateway_listeners(&gateway) else { continue };
-        let serving: Vec<&MergedListener> = merged.listeners.iter().filter(|listener| listener.serves()).collect();
+        let serving: Vec<&MergedListener> =
+            merged.listeners.iter().filter(|listener| listener.not_programmed().is_none()).collect();
         let over = |listener: &MergedListener| target.over(Some(&origin(&gateway, listener)));
         each_attached(model, route, &serving, over, &mut add_entry);
     }
@@ -151,6 +153,21 @@ fn each_path_of_hosts(model: &Model, claim: &PolicyClaim, mut add: impl FnMut(&P
             .flat_map(|target| target.paths())
             .for_each(|path| add(path));
     }
+}
+
+/// The paths to the rules of a route: those that policies attach to, and all others together, if there are any.
+fn paths_to<'e>(
+    model: &Model,
+    route: &ObjectRef,
+    entry: &'e ListenerPolicies,
+) -> impl Iterator<Item = &'e Arc<PathPolicies>> {
+    let world = &model.world;
+    let http = world.http_routes.get(&route.name).filter(|_| route.kind == Kind::HttpRoute);
+    let grpc = world.grpc_routes.get(&route.name).filter(|_| route.kind == Kind::GrpcRoute);
+    let rules = http.map(|route| route.rules.len()).or_else(|| grpc.map(|route| route.rules.len()));
+    // Other objects have no rules that policies attach to.
+    let has_others = rules.is_none_or(|rules| entry.rules.len() < rules);
+    has_others.then_some(&entry.whole).into_iter().chain(entry.rules.values())
 }
 
 /// Calls `each` with the entry of every listener that a route is attached to, once for each entry.
@@ -181,8 +198,8 @@ fn includes(section: &Option<PolicySection>, entry: &ListenerPolicies) -> bool {
 }
 
 /// A listener as the model names it.
-fn origin(gateway: &ObjectRef, listener: &MergedListener) -> tidegate_config::model::ListenerOrigin {
+fn origin(gateway: &ObjectRef, listener: &MergedListener) -> ListenerOrigin {
     let ListenerRef { owner, section } = &*listener.listener;
     let set = (owner.kind == Kind::ListenerSet).then(|| owner.clone());
-    tidegate_config::model::ListenerOrigin { gateway: gateway.clone(), set, name: Arc::clone(section) }
+    ListenerOrigin { gateway: gateway.clone(), set, name: Arc::clone(section) }
 }

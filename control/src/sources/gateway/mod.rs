@@ -27,6 +27,7 @@ pub(super) use gateway_object::attach as attach_gateway;
 pub(crate) use gateway_object::parent_of;
 pub(super) use http_route::{attach_grpc, attach_http};
 pub(super) use listener_set::attach as attach_listener_set;
+pub(super) use parent::is_ours;
 pub(crate) use parent::not_attached;
 pub(super) use stream_route::{attach_layer4, attach_tls};
 use tidegate_config::object::Kind;

@@ -162,6 +162,11 @@ fn not_ours(world: &World, topology: &Topology, parent: &ParentRef) -> Option<St
     Some(format!("{object} is of GatewayClass {}, which {why}", class.name))
 }
 
+/// Whether a parent is a Gateway of ours, or a ListenerSet of one.
+pub(in crate::sources) fn is_ours(reader: &mut Reader<'_>, parent: &ParentRef) -> bool {
+    listeners_of_parent(reader, parent).is_some()
+}
+
 /// The Gateway or ListenerSet of a reference, with the listeners of its Gateway; `None` if that is not ours.
 fn listeners_of_parent(reader: &mut Reader<'_>, parent: &ParentRef) -> Option<(ObjectRef, Arc<GatewayListeners>)> {
     match &parent.parent.kind {

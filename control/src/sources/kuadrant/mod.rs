@@ -4,10 +4,12 @@
 
 use std::sync::Arc;
 
+use tidegate_config::model::RuleKey;
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::OwnStatus;
 use tidegate_config::project::kuadrant::{PolicyTargetRef, RateLimitPolicy};
 
+use super::gateway::is_ours;
 use super::reader::Reader;
 use super::spec::SourceSpec;
 use crate::attachment::{
@@ -98,6 +100,7 @@ fn resolve(reader: &mut Reader<'_>, target: &PolicyTargetRef) -> Resolved {
                 own.any(|it| it.listener.section == *section).then(|| PolicySection::Listener(Arc::clone(section)))
             })
         }
+        _ if !reader.has_parent_of_ours(object) => return Resolved::Others,
         (_, None) => None,
         (_, Some(section)) => Some(reader.rule_named(object, section).map(PolicySection::Rule)),
     };
@@ -118,21 +121,35 @@ impl Reader<'_> {
         self.topology().claims_naming(policy).next().is_some()
     }
 
-    /// The index of a rule of a route: by its name, or as `rule-1` for the first rule.
-    fn rule_named(&self, route: &ObjectRef, section: &str) -> Option<u32> {
+    /// The rules of a route, in their order.
+    fn rules_of(&self, route: &ObjectRef) -> Vec<RuleKey> {
         let (world, name) = (self.world(), &route.name);
-        let rules: Vec<(usize, Option<&str>)> = if route.kind == Kind::HttpRoute {
-            let rules = world.http_routes.get(name)?.rules.iter();
-            rules.map(|rule| (rule.index, rule.name.as_deref())).collect()
-        } else {
-            let rules = world.grpc_routes.get(name)?.rules.iter();
-            rules.map(|rule| (rule.index, rule.name.as_deref())).collect()
+        let key = |index: usize, name: Option<&Arc<str>>| RuleKey::new(name, u32::try_from(index).unwrap_or(u32::MAX));
+        let http = world.http_routes.get(name).filter(|_| route.kind == Kind::HttpRoute);
+        let grpc = world.grpc_routes.get(name).filter(|_| route.kind == Kind::GrpcRoute);
+        let http = http.into_iter().flat_map(|route| &route.rules).map(|rule| key(rule.index, rule.name.as_ref()));
+        let grpc = grpc.into_iter().flat_map(|route| &route.rules).map(|rule| key(rule.index, rule.name.as_ref()));
+        http.chain(grpc).collect()
+    }
+
+    /// A rule of a route by the name of its section: its own name, or `rule-1` for a first rule without one.
+    fn rule_named(&self, route: &ObjectRef, section: &str) -> Option<RuleKey> {
+        let number = section.strip_prefix("rule-").and_then(|number| number.parse::<u32>().ok());
+        let rules = self.rules_of(route);
+        let named = rules.iter().find(|rule| matches!(rule, RuleKey::Name(name) if **name == *section));
+        let numbered = || rules.iter().find(|rule| matches!(rule, RuleKey::Index(index) if Some(*index + 1) == number));
+        named.or_else(numbered).cloned()
+    }
+
+    /// Whether one of a route's parents is ours.
+    fn has_parent_of_ours(&mut self, route: &ObjectRef) -> bool {
+        let (world, name) = (self.world(), &route.name);
+        let parents = match route.kind == Kind::HttpRoute {
+            true => world.http_routes.get(name).map(|route| &route.parents),
+            false => world.grpc_routes.get(name).map(|route| &route.parents),
         };
-        let named = rules.iter().find(|(_, name)| *name == Some(section));
-        let numbered = || {
-            let number: usize = section.strip_prefix("rule-")?.parse().ok()?;
-            rules.iter().find(|(index, name)| *index + 1 == number && name.is_none())
-        };
-        named.or_else(numbered).and_then(|(index, _)| u32::try_from(*index).ok())
+        // All are read, so that the policy is attached again when any of them becomes ours.
+        let ours = parents.into_iter().flat_map(|parents| &**parents).filter(|parent| is_ours(self, parent)).count();
+        ours > 0
     }
 }
