@@ -56,7 +56,7 @@ const NAMES: [(Kind, &str); 2] = [(Kind::Ingress, "web"), (Kind::Service, "blog"
 /// What is in effect on the routes of an object: its limits, `closed`, or nothing.
 fn in_effect(bench: &Bench, object: &ObjectRef) -> String {
     let Some(target) = bench.parts().policies.get(object) else { return String::new() };
-    let path = target.of(None, 0).unwrap();
+    let path = target.of(None, None, 0).unwrap();
     let limits = path.limits.iter().map(|limit| format!("{} {}", limit.name, limit.rates[0].max));
     path.closed.then(|| "closed".to_owned()).into_iter().chain(limits).collect::<Vec<_>>().join(", ")
 }

@@ -53,10 +53,10 @@ pub(super) fn attach_rate_limits(reader: &mut Reader<'_>, object: &ObjectRef) ->
     let resolved = policy.target.as_ref().ok().map(|target| resolve(reader, target));
     let invalid = policy.invalid().map(|why| ConditionReason::new("Invalid", why.to_owned()));
     let (target, missing) = match resolved {
-        Some(Resolved::Others) => return reporting,
+        Some(Resolved::Others) if !is_named => return reporting,
+        Some(Resolved::Others) | None => (None, None),
         Some(Resolved::Here(target)) => (Some(target), None),
         Some(Resolved::Missing(fault)) => (None, Some(fault)),
-        None => (None, None),
     };
     // Where other objects name it, it is in effect whether its target exists or not.
     let (missing, note) = match missing {
