@@ -67,8 +67,8 @@ pub struct ListenerPolicies {
     pub rules: BTreeMap<RuleKey, Arc<PathPolicies>>,
 }
 
-/// A rule of a route. A named one is found by its name, so that routes that serve on for a moment after their rules have
-/// got other positions have their own policies.
+/// A rule of a route. A named one is found by its name, so that a route that serves on for a moment, although its rules
+/// have other positions by now, keeps its own policies.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(untagged)]
 pub enum RuleKey {
