@@ -66,7 +66,7 @@ pub use log_format::{LogFormat, LogPiece, LogVariable};
 pub use networks::Networks;
 pub use path::{Normalized, PathMatch, RegexCase, normalize};
 pub use policy::{
-    Answer, AnyOr, Attributes, AuthProtocol, ConnectionAttributes, Cors, Decision, EvaluationError, Exceeded,
+    Answer, AnyOr, Applies, Attributes, AuthProtocol, ConnectionAttributes, Cors, Decision, EvaluationError, Exceeded,
     ExternalAuth, Guard, Limit, ListenerPolicies, Overridden, PathPolicies, PolicyMap, PolicyProgress, Predicate,
     Question, Rate, Refusal, RuleKey, TargetPolicies, ValueExpression, run_policies,
 };

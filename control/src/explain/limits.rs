@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use tidegate_config::model::{Attributes, Head, Limit, Overridden, PathPolicies};
+use tidegate_config::model::{Applies, Attributes, Head, Limit, Overridden, PathPolicies};
 
 /// The policies on the path of a request.
 #[derive(Debug, Default, Serialize)]
@@ -35,7 +35,10 @@ pub enum Counts {
     Yes(Vec<String>),
     /// A condition is false.
     No,
-    /// A condition cannot be evaluated, for this reason.
+    /// It does, with the requests for which a counter expression fails, because the request is too large for a
+    /// condition; for this reason.
+    TooLarge(String),
+    /// It does not, because a condition cannot be evaluated, for this reason.
     Failed(String),
     /// It depends on the identity of the client, which no policy of the path determines.
     NoIdentity,
@@ -47,11 +50,12 @@ impl PathView {
         let in_effect = policies.limits.iter().map(|limit| LimitView {
             limit: Limit::clone(limit),
             counts: match limit.applies(attributes) {
-                Ok(true) => {
+                Applies::Yes => {
                     Counts::Yes(limit.counters.iter().map(|counter| value(counter.value(attributes))).collect())
                 }
-                Ok(false) => Counts::No,
-                Err(why) => Counts::Failed(why.to_string()),
+                Applies::No => Counts::No,
+                Applies::ToTooLarge(why) => Counts::TooLarge(why.to_string()),
+                Applies::Failed(why) => Counts::Failed(why.to_string()),
             },
         });
         let without = policies.without_identity.iter();
@@ -83,6 +87,7 @@ impl fmt::Display for PathView {
                 Counts::Yes(values) if values.is_empty() => writeln!(f, "           counts this request")?,
                 Counts::Yes(values) => writeln!(f, "           counts this request by {}", values.join(", "))?,
                 Counts::No => writeln!(f, "           does not count this request")?,
+                Counts::TooLarge(why) => writeln!(f, "           counts this request without values: {why}")?,
                 Counts::Failed(why) => writeln!(f, "           does not count this request: {why}")?,
                 Counts::NoIdentity => {
                     writeln!(f, "           not in effect: it depends on auth, and no policy identifies clients")?

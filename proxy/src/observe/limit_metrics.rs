@@ -44,7 +44,7 @@ impl LimitEffect {
 /// The expression of a limit that has no value for a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FailedExpression {
-    /// One of its conditions: the limit does not apply to the request.
+    /// One of its conditions: the limit does not apply to the request, unless that is too large.
     When,
     /// One of its counter expressions: the request is counted with all others for which one of them fails.
     Counter,

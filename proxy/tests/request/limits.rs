@@ -82,6 +82,26 @@ async fn requests_beyond_a_limit_are_refused_and_told_when_to_return() {
     }
 }
 
+/// A client does not switch off a limit by a text that is too long for a condition.
+#[tokio::test]
+async fn a_request_that_is_too_large_for_a_condition_is_counted() {
+    let upstream = Upstream::echo().await;
+    for driver in DRIVERS {
+        let agent = ["!request.headers['user-agent'].matches('^good/')"];
+        let limits = vec![limit("bots", 1, &agent, &["request.headers['x-tenant']"])];
+        let bed = bed(driver, &upstream, limits).await;
+        let long = "a".repeat(9000);
+        for (agent, tenant, status) in
+            [("good/1", "a", 200), ("bad", "a", 200), ("bad", "a", 429), (&*long, "a", 200), (&*long, "b", 429)]
+        {
+            let lines = format!("User-Agent: {agent}\r\nX-Tenant: {tenant}\r\n");
+            assert_eq!(bed.get("a.test", "/", &lines).await.status, status, "{driver:?}: {tenant}");
+        }
+        let labels = r#"expression="when",kind="RateLimitPolicy",limit="bots",name="limits",namespace="shop""#;
+        bed.until_metric(&format!(r#"tidegate_limit_expression_failures_total{{{labels}}} 2"#)).await;
+    }
+}
+
 #[tokio::test]
 async fn a_limit_in_shadow_mode_refuses_nothing() {
     let upstream = Upstream::echo().await;

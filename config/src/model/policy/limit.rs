@@ -28,19 +28,34 @@ pub struct Limit {
     pub shadow: bool,
 }
 
+/// Whether a limit applies to a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Applies {
+    /// It does: all of its conditions are true.
+    Yes,
+    /// It does not: a condition is false.
+    No,
+    /// The request is too large for a condition, and no other one excludes it. The limit applies, so that no client
+    /// switches it off by what it sends; the request is counted as if a counter expression had failed.
+    ToTooLarge(EvaluationError),
+    /// It does not: a condition cannot be evaluated, for example because it reads a header that the request does not
+    /// have.
+    Failed(EvaluationError),
+}
+
 impl Limit {
-    /// Returns `true` if it applies to a request: all of its conditions are true.
-    ///
-    /// # Errors
-    /// Returns the fault of the first condition that cannot be evaluated, for example because it reads a header that
-    /// the request does not have. The limit does not apply then.
-    pub fn applies<H: Head + ?Sized>(&self, attributes: &Attributes<'_, H>) -> Result<bool, EvaluationError> {
+    /// Whether it applies to a request.
+    pub fn applies<H: Head + ?Sized>(&self, attributes: &Attributes<'_, H>) -> Applies {
+        let mut applies = Applies::Yes;
         for predicate in &self.when {
-            if !predicate.holds(attributes)? {
-                return Ok(false);
+            match predicate.holds(attributes) {
+                Ok(true) => {}
+                Ok(false) => return Applies::No,
+                Err(error) if error.is_for_size() => applies = Applies::ToTooLarge(error),
+                Err(error) => return Applies::Failed(error),
             }
         }
-        Ok(true)
+        applies
     }
 
     /// Returns `true` if an expression of it refers to the identity of the client.

@@ -34,7 +34,7 @@ pub use cel::{EvaluationError, Predicate, ValueExpression};
 pub use cors::{AnyOr, Cors};
 pub use external_auth::{AuthProtocol, ExternalAuth};
 pub use guard::Guard;
-pub use limit::{Exceeded, Limit, Rate};
+pub use limit::{Applies, Exceeded, Limit, Rate};
 pub(super) use path::no_policies;
 pub use path::{ListenerPolicies, Overridden, PathPolicies, PolicyMap, RuleKey, TargetPolicies};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use smallvec::SmallVec;
-use tidegate_config::model::{Attributes, Exceeded, Head, Limit};
+use tidegate_config::model::{Applies, Attributes, Exceeded, Head, Limit};
 
 use crate::limit::{Counters, LimitCharge, LimitDecision, RateState, Values};
 use crate::observe::limit_metrics::FailedExpression;
@@ -27,7 +27,7 @@ impl<'r> Limiter<'r> {
     }
 
     /// Counts a request in all limits that apply to it, or in none if one of them refuses it, which is returned. A
-    /// limit with a condition that cannot be evaluated does not apply.
+    /// limit does not apply if a condition of it cannot be evaluated, unless because the request is too large.
     pub(super) fn charge<H: Head + ?Sized>(
         &mut self,
         limits: &'r [Arc<Limit>],
@@ -37,9 +37,14 @@ impl<'r> Limiter<'r> {
         let mut charges: SmallVec<[LimitCharge<'r>; LIMITS]> = SmallVec::new();
         for limit in limits {
             match limit.applies(attributes) {
-                Ok(true) => charges.push(LimitCharge { limit, values: values(self.counters, limit, attributes) }),
-                Ok(false) => {}
-                Err(_) => self.counters.failed(limit, FailedExpression::When),
+                Applies::Yes => charges.push(LimitCharge { limit, values: values(self.counters, limit, attributes) }),
+                Applies::No => {}
+                Applies::ToTooLarge(_) => {
+                    self.counters.failed(limit, FailedExpression::When);
+                    let values = if limit.counters.is_empty() { Values::Shared } else { Values::Failed };
+                    charges.push(LimitCharge { limit, values });
+                }
+                Applies::Failed(_) => self.counters.failed(limit, FailedExpression::When),
             }
         }
         let decision = if charges.is_empty() { LimitDecision::default() } else { self.counters.decide(&charges, now) };

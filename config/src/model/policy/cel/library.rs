@@ -4,6 +4,7 @@
 //! that is quadratic in a text of the client (`indexOf`), and makes a list of as many parts as there are (`split`).
 
 use std::any::Any;
+use std::cell::Cell;
 use std::sync::{Arc, LazyLock};
 
 use cel::common::types::{CelBool, CelInt, CelList, CelString, DYN_TYPE, LIST_TYPE, STRING_TYPE, Type};
@@ -96,6 +97,33 @@ fn extend(env: &mut Env) -> Result<(), DeclarationError> {
     cel::add_member_overload!(env, fn substring_to: (CelString<'_>, CelInt, CelInt) -> Result<CelString<'_>>, name = "substring")
 }
 
+/// What of a request is too large for an expression.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Oversize {
+    /// The text of the variable at this place.
+    Variable(usize),
+    /// A text for `matches`.
+    Matched,
+    /// The number of the parts of a text.
+    Parts,
+}
+
+thread_local! {
+    /// What was too large in the evaluation that runs on this thread. The interpreter returns one error of several, and
+    /// functions cannot return one of a kind of their own.
+    static OVERSIZE: Cell<Option<Oversize>> = const { Cell::new(None) };
+}
+
+/// Notes that something is too large; the evaluation goes on with an error.
+pub(super) fn note_oversize(what: Oversize) {
+    OVERSIZE.set(Some(what));
+}
+
+/// What was noted last since the last call.
+pub(super) fn take_oversize() -> Option<Oversize> {
+    OVERSIZE.take()
+}
+
 /// A compiled pattern as a value.
 #[derive(Clone, Debug)]
 pub(super) struct Pattern(pub(super) Expression);
@@ -133,7 +161,10 @@ fn matches<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Evaluated<CowVal<'b, 'v>> {
     let [text, pattern] = args.as_slice() else { return Err(unfit()) };
     let text = text.downcast_ref::<CelString<'_>>().ok_or_else(unfit)?;
     let pattern = pattern.downcast_ref::<Pattern>().ok_or_else(unfit)?;
-    let matched = pattern.0.test(text.inner().as_bytes()).ok_or_else(|| failed("matches", "the text is too long"))?;
+    let matched = pattern.0.test(text.inner().as_bytes()).ok_or_else(|| {
+        note_oversize(Oversize::Matched);
+        failed("matches", "the text is too long")
+    })?;
     Ok(CowVal::owned(CelBool::from(matched)))
 }
 
@@ -237,6 +268,7 @@ fn split_some(this: &CelString<'_>, separator: &CelString<'_>, count: &CelInt) -
         }
     }
     if parts.len() > PARTS_MAX {
+        note_oversize(Oversize::Parts);
         return Err(failed("split", "the text has too many parts"));
     }
     Ok(parts.into())

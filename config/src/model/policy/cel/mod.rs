@@ -62,6 +62,7 @@ pub struct EvaluationError(Reason);
 enum Reason {
     Absent(Attribute),
     TooLong(Attribute),
+    TooLarge(&'static str),
     Failed(Cow<'static, str>),
 }
 
@@ -217,6 +218,22 @@ impl EvaluationError {
         Self(Reason::TooLong(attribute.clone()))
     }
 
+    fn too_large(why: &'static str) -> Self {
+        Self(Reason::TooLarge(why))
+    }
+
+    /// Returns `true` if what the client sent is too large for the expression: a text is too long, it has too many
+    /// parts, or a number is too large. Without that, the request has not what the expression refers to, or it is of
+    /// another type. Any client can make a request larger without changing what it asks for, so a failure by size must
+    /// not free it from anything.
+    #[must_use]
+    pub const fn is_for_size(&self) -> bool {
+        match self.0 {
+            Reason::TooLong(_) | Reason::TooLarge(_) => true,
+            Reason::Absent(_) | Reason::Failed(_) => false,
+        }
+    }
+
     fn failed(why: impl Into<Cow<'static, str>>) -> Self {
         Self(Reason::Failed(why.into()))
     }
@@ -227,6 +244,7 @@ impl fmt::Display for EvaluationError {
         match &self.0 {
             Reason::Absent(attribute) => write!(f, "the request has no {attribute}"),
             Reason::TooLong(attribute) => write!(f, "{attribute} is too long"),
+            Reason::TooLarge(why) => f.write_str(why),
             Reason::Failed(why) => f.write_str(why),
         }
     }

@@ -108,21 +108,22 @@ impl Condition {
     }
 }
 
-/// The result of a list of conditions, one of which decides by this result.
+/// The result of a list of conditions, one of which decides by this result. Of several errors one by size is returned,
+/// so that no other one hides it.
 fn folded<H: Head + ?Sized>(
     conditions: &[Condition],
     decides: bool,
     attributes: &Attributes<'_, H>,
 ) -> Result<bool, EvaluationError> {
-    let mut result = Ok(!decides);
+    let mut failed: Option<EvaluationError> = None;
     for condition in conditions {
         match condition.holds(attributes) {
             Ok(holds) if holds == decides => return Ok(decides),
             Ok(_) => {}
-            Err(error) => result = Err(error),
+            Err(error) => failed = Some(failed.filter(EvaluationError::is_for_size).unwrap_or(error)),
         }
     }
-    result
+    failed.map_or(Ok(!decides), Err)
 }
 
 /// The attribute of an expression, if it is a text.

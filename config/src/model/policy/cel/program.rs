@@ -11,7 +11,7 @@ use super::super::super::condition::Head;
 use super::super::Attributes;
 use super::EvaluationError;
 use super::attribute::{Scalar, TEXT_BYTES_MAX};
-use super::library::env;
+use super::library::{Oversize, env, note_oversize, take_oversize};
 use super::names::{Names, Use, Variable};
 use crate::caught::caught;
 
@@ -36,14 +36,26 @@ impl Program {
         attributes: &Attributes<'_, H>,
         read: impl FnOnce(&dyn Val) -> Result<T, EvaluationError>,
     ) -> Result<T, EvaluationError> {
-        let values = Values::of(&self.names, attributes)?;
+        let values = Values::of(&self.names, attributes);
+        take_oversize();
         let evaluate = || {
             let mut context = Context::with_env(env());
             context.set_variable_resolver(&values);
             let value = Value::resolve_val(&self.expression, &context);
             read(&*value.map_err(|error| self.failure(error))?)
         };
-        caught(evaluate).unwrap_or_else(|_| Err(EvaluationError::failed("the interpreter panicked")))
+        // What makes it panic comes from the client.
+        let result = caught(evaluate).unwrap_or_else(|_| Err(EvaluationError::too_large("the interpreter panicked")));
+        result.map_err(|error| self.oversize().unwrap_or(error))
+    }
+
+    /// What was too large, whichever error the interpreter has returned.
+    fn oversize(&self) -> Option<EvaluationError> {
+        Some(match take_oversize()? {
+            Oversize::Variable(place) => EvaluationError::too_long(&self.names.variables.get(place)?.attribute),
+            Oversize::Matched => EvaluationError::too_large("a text is too long for matches"),
+            Oversize::Parts => EvaluationError::too_large("a text has too many parts for split"),
+        })
     }
 
     /// The reason of an error, without values of the request, which may be secrets.
@@ -66,7 +78,7 @@ impl Program {
             ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => {
                 EvaluationError::failed("a division by zero")
             }
-            ExecutionError::Overflow(..) => EvaluationError::failed("an overflow"),
+            ExecutionError::Overflow(..) => EvaluationError::too_large("an overflow"),
             ExecutionError::FunctionError { function, .. } => {
                 EvaluationError::failed(format!("{function} has no result for these values"))
             }
@@ -79,12 +91,15 @@ impl Program {
 #[derive(Debug)]
 struct Values<'a> {
     names: &'a Names,
-    /// `None` for those that the request does not have.
-    values: Vec<Option<Held<'a>>>,
+    values: Vec<Held<'a>>,
 }
 
 #[derive(Debug)]
 enum Held<'a> {
+    /// The request does not have it.
+    Absent,
+    /// A text that is longer than expressions are evaluated with. It is an error where it is used.
+    TooLong,
     Text(CelString<'a>),
     Int(CelInt),
     Bool(CelBool),
@@ -93,57 +108,53 @@ enum Held<'a> {
 }
 
 impl<'a> Values<'a> {
-    fn of<H: Head + ?Sized>(names: &'a Names, attributes: &Attributes<'a, H>) -> Result<Self, EvaluationError> {
-        let values = names.variables.iter().map(|variable| Held::of(variable, attributes)).collect::<Result<_, _>>()?;
-        Ok(Self { names, values })
+    fn of<H: Head + ?Sized>(names: &'a Names, attributes: &Attributes<'a, H>) -> Self {
+        Self { names, values: names.variables.iter().map(|variable| Held::of(variable, attributes)).collect() }
     }
 }
 
 impl<'a> Held<'a> {
-    fn of<H: Head + ?Sized>(
-        variable: &Variable,
-        attributes: &Attributes<'a, H>,
-    ) -> Result<Option<Self>, EvaluationError> {
+    fn of<H: Head + ?Sized>(variable: &Variable, attributes: &Attributes<'a, H>) -> Self {
         let Variable { attribute, how } = variable;
         if *how == Use::Presence {
-            return Ok(Some(Self::Bool(attribute.is_present(attributes).into())));
+            return Self::Bool(attribute.is_present(attributes).into());
         }
-        let text = attribute.text(attributes);
-        if text.as_ref().is_some_and(|text| text.len() > TEXT_BYTES_MAX) {
-            return Err(EvaluationError::too_long(attribute));
-        }
-        let value = match text {
-            Some(text) => Some(Self::Text(CelString::from(text))),
-            None => attribute.scalar(attributes).map(|scalar| match scalar {
-                Scalar::Int(number) => Self::Int(number.into()),
-                Scalar::Bool(value) => Self::Bool(value.into()),
-                Scalar::Time(time) => Self::Time(DateTime::<Utc>::from(time).fixed_offset().into()),
-            }),
+        let value = match attribute.text(attributes) {
+            Some(text) if text.len() > TEXT_BYTES_MAX => Self::TooLong,
+            Some(text) => Self::Text(CelString::from(text)),
+            None => match attribute.scalar(attributes) {
+                Some(Scalar::Int(number)) => Self::Int(number.into()),
+                Some(Scalar::Bool(value)) => Self::Bool(value.into()),
+                Some(Scalar::Time(time)) => Self::Time(DateTime::<Utc>::from(time).fixed_offset().into()),
+                None => Self::Absent,
+            },
         };
-        Ok(match how {
-            Use::Value | Use::Presence => value,
-            Use::Optional => Some(Self::Optional(CelOptional::from(value.map(Self::into_val)))),
-        })
+        match (how, value) {
+            (Use::Value | Use::Presence, value) | (Use::Optional, value @ Self::TooLong) => value,
+            (Use::Optional, value) => Self::Optional(CelOptional::from(value.into_val())),
+        }
     }
 
-    fn into_val(self) -> Box<dyn Val + 'a> {
-        match self {
+    fn into_val(self) -> Option<Box<dyn Val + 'a>> {
+        Some(match self {
+            Self::Absent | Self::TooLong => return None,
             Self::Text(value) => Box::new(value),
             Self::Int(value) => Box::new(value),
             Self::Bool(value) => Box::new(value),
             Self::Time(value) => Box::new(value),
             Self::Optional(value) => Box::new(value),
-        }
+        })
     }
 
-    fn as_val(&self) -> &(dyn Val + 'a) {
-        match self {
+    fn as_val(&self) -> Option<&(dyn Val + 'a)> {
+        Some(match self {
+            Self::Absent | Self::TooLong => return None,
             Self::Text(value) => value,
             Self::Int(value) => value,
             Self::Bool(value) => value,
             Self::Time(value) => value,
             Self::Optional(value) => value,
-        }
+        })
     }
 }
 
@@ -152,7 +163,14 @@ impl VariableResolver for Values<'_> {
         let name = variable.strip_prefix('@')?;
         let value: &'b (dyn Val + 'b) = match name.strip_prefix('p') {
             Some(place) => self.names.patterns.get(place.parse::<usize>().ok()?)?,
-            None => self.values.get(name.parse::<usize>().ok()?)?.as_ref()?.as_val(),
+            None => {
+                let place = name.parse::<usize>().ok()?;
+                let held = self.values.get(place)?;
+                if matches!(held, Held::TooLong) {
+                    note_oversize(Oversize::Variable(place));
+                }
+                held.as_val()?
+            }
         };
         Some(CowVal::Borrowed(value))
     }

@@ -112,6 +112,51 @@ fn a_text_beyond_the_length_of_patterns_is_an_error() {
     }
 }
 
+/// A client can make any request larger, so a failure by size is told from others, whichever error hides it.
+#[test]
+fn a_failure_tells_whether_the_request_is_too_large() {
+    let head = |bytes: usize| {
+        let sent = [("long", "a".repeat(bytes)), ("lossy", "a".into()), ("list", ",".repeat(bytes.min(4000)))];
+        SampleHead::new("GET").with(&sent).with(&[("lossy", vec![b'\xff'; bytes / 2])])
+    };
+    let check = |source: &str, bytes: usize, want: Result<bool, bool>| {
+        let got = with(&head(bytes), |attributes| Predicate::new(source).unwrap().holds(attributes));
+        assert_eq!(got.map_err(|error| error.is_for_size()), want, "{source} with {bytes} bytes");
+    };
+    const LONG: &str = "request.headers.long";
+    let (large, small) = (70_000, 100);
+    for interpreted in ["", " == true"] {
+        let matches = format!("{LONG}.matches('b'){interpreted}");
+        check(&matches, small, Ok(false));
+        check(&matches, large, Err(true));
+        // As an operand of what decides without it.
+        check(&format!("{matches} || request.method == 'GET'"), large, Ok(true));
+        check(&format!("{matches} && request.method == 'PUT'"), large, Ok(false));
+        for absent in ["request.headers.none == 'a'", "request.headers.none.size() > 1"] {
+            for operator in ["||", "&&"] {
+                check(&format!("{matches} {operator} {absent}"), large, Err(true));
+                check(&format!("{absent} {operator} {matches}"), large, Err(true));
+            }
+            check(&format!("{absent} || {matches}"), small, Err(false));
+        }
+        check(&format!("request.headers.none.matches('b'){interpreted}"), large, Err(false));
+    }
+    check(&format!("{LONG}.size() > 1000"), large, Err(true));
+    check("request.headers[?'long'].orValue('').size() > 1000", large, Err(true));
+    check("request.headers.lossy.size() > 1000", large, Err(true));
+    check("request.headers.list.split(',').size() > 1000", large, Err(true));
+    check("request.headers.list.split(',').exists(one, one == 'a') || request.headers.none == ''", large, Err(true));
+    check(&format!("['a'].exists(one, {LONG}.matches('b'))"), large, Err(true));
+    check("request.size * 9000000000000000000 > 1", small, Err(true));
+    // A text in a branch that is not taken is none.
+    check(&format!("request.method == 'PUT' && {LONG}.size() > 1"), large, Ok(false));
+    check(&format!("request.method == 'PUT' ? {LONG}.size() > 1 : true"), large, Ok(true));
+    check(&format!("has({LONG}) && request.headers.none.size() > 1"), large, Err(false));
+    check(&format!("int({LONG}) > 1"), small, Err(false));
+    check("request.method + 1 == ''", large, Err(false));
+    check("1 / (request.size - 7) > 1", large, Err(false));
+}
+
 /// The deepest expressions fit the stack of a thread.
 #[test]
 fn the_deepest_expressions_are_evaluated_on_a_thread() {
