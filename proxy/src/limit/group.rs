@@ -11,6 +11,7 @@ use crossbeam_queue::SegQueue;
 use foldhash::fast::RandomState;
 
 use super::counter::{Charging, Counter, Left, Receipt, Tick, Window, Worth};
+use super::room::{Namespace, Room};
 use super::values::{Values, ValuesKey};
 use crate::observe::limit_metrics::LimitSeries;
 use crate::options::CounterLimits;
@@ -21,10 +22,9 @@ const PROBES: usize = 8;
 /// The counters of values, of all limits.
 #[derive(Debug)]
 pub(super) struct ValueCounters {
-    limits: CounterLimits,
+    limit_counters_max: usize,
     counters: papaya::HashMap<ValueId, ValueCounter, RandomState>,
-    in_use: AtomicUsize,
-    groups: AtomicUsize,
+    room: Room,
     next_group: AtomicU32,
 }
 
@@ -57,19 +57,21 @@ pub(super) struct Group {
     /// Counts the values for which there is no room.
     overflow: Counter,
     all: Arc<ValueCounters>,
+    namespace: Arc<Namespace>,
     ring: SegQueue<ValuesKey>,
     in_use: AtomicUsize,
     /// Whether no snapshot named the limit at the last sweep.
     unnamed: AtomicBool,
+    /// Whether it has no part of the room any more.
+    retired: AtomicBool,
 }
 
 impl ValueCounters {
     pub(super) fn new(limits: CounterLimits) -> Self {
         Self {
-            limits,
+            limit_counters_max: limits.limit_counters_max,
             counters: papaya::HashMap::with_hasher(RandomState::default()),
-            in_use: AtomicUsize::new(0),
-            groups: AtomicUsize::new(0),
+            room: Room::new(limits.counters_max),
             next_group: AtomicU32::new(0),
         }
     }
@@ -78,25 +80,10 @@ impl ValueCounters {
         self.counters.pin()
     }
 
-    /// Takes room for a counter of a group with so many. Half of the room is for the groups that have less than their
-    /// share of it, so that one limit, or one tenant with many, leaves room for the others.
-    fn take_room(&self, group: &AtomicUsize) -> bool {
-        let half = self.limits.counters_max / 2;
-        let share = half / self.groups.load(Relaxed).max(1);
-        let may = |all: usize| {
-            let own = group.load(Relaxed);
-            let has_room = own < self.limits.limit_counters_max && all < self.limits.counters_max;
-            (has_room && (all < half || own < share)).then_some(all + 1)
-        };
-        if self.in_use.fetch_update(Relaxed, Relaxed, may).is_err() {
-            return false;
-        }
-        let more = |own: usize| (own < self.limits.limit_counters_max).then_some(own + 1);
-        let taken = group.fetch_update(Relaxed, Relaxed, more).is_ok();
-        if !taken {
-            self.in_use.fetch_sub(1, Relaxed);
-        }
-        taken
+    /// The number of namespaces that are known, and that have groups.
+    #[cfg(test)]
+    pub(super) fn namespaces(&self) -> (usize, usize) {
+        self.room.namespaces()
     }
 
     /// The number of counters in memory.
@@ -104,17 +91,13 @@ impl ValueCounters {
     pub(super) fn in_map(&self) -> usize {
         self.counters.len()
     }
-
-    fn give_room(&self, group: &AtomicUsize) {
-        group.fetch_sub(1, Relaxed);
-        self.in_use.fetch_sub(1, Relaxed);
-    }
 }
 
 impl Group {
-    pub(super) fn new(window: Window, series: Arc<LimitSeries>, all: Arc<ValueCounters>) -> Self {
-        all.groups.fetch_add(1, Relaxed);
+    /// A group without counters, of a policy of this namespace.
+    pub(super) fn new(window: Window, series: Arc<LimitSeries>, all: Arc<ValueCounters>, namespace: &Arc<str>) -> Self {
         Self {
+            namespace: all.room.enter(namespace),
             id: all.next_group.fetch_add(1, Relaxed),
             window,
             series,
@@ -125,6 +108,7 @@ impl Group {
             ring: SegQueue::new(),
             in_use: AtomicUsize::new(0),
             unnamed: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
         }
     }
 
@@ -167,6 +151,21 @@ impl Group {
         }
     }
 
+    fn take_room(&self) -> bool {
+        let more = |own: usize| (own < self.all.limit_counters_max).then_some(own + 1);
+        let Ok(own) = self.in_use.fetch_update(Relaxed, Relaxed, more) else { return false };
+        let taken = self.all.room.take(&self.namespace, own);
+        if !taken {
+            self.in_use.fetch_sub(1, Relaxed);
+        }
+        taken
+    }
+
+    fn give_room(&self) {
+        self.in_use.fetch_sub(1, Relaxed);
+        self.all.room.give(&self.namespace);
+    }
+
     const fn id_of(&self, values: ValuesKey) -> ValueId {
         ValueId { group: self.id, values }
     }
@@ -184,7 +183,7 @@ impl Group {
         }
         // One that was removed is no longer in the ring, and may still be in the map.
         self.take_out(values, pinned);
-        if !self.all.take_room(&self.in_use) && !self.evict(pinned, now, max) {
+        if !self.take_room() && !self.evict(pinned, now, max) {
             self.series.overflowed.inc();
             return &self.overflow;
         }
@@ -198,7 +197,7 @@ impl Group {
                 &made.counter
             }
             Err(other) => {
-                self.all.give_room(&self.in_use);
+                self.give_room();
                 &other.current.counter
             }
         }
@@ -264,20 +263,23 @@ impl Group {
         }
     }
 
-    /// Removes all counters.
-    pub(super) fn clear(&self) {
+    /// Removes all counters, and the part of the room that the group has. The group itself may be in memory for longer.
+    pub(super) fn retire(&self) {
         let pinned = self.all.pin();
         while let Some(values) = self.ring.pop() {
             if pinned.get(&self.id_of(values)).is_some_and(|found| found.counter.discard()) {
                 self.forget(values, &pinned);
             }
         }
+        if !self.retired.swap(true, Relaxed) {
+            self.all.room.leave(&self.namespace);
+        }
     }
 
     fn forget(&self, values: ValuesKey, pinned: &Pinned<'_>) {
         self.take_out(values, pinned);
         self.series.in_use.dec();
-        self.all.give_room(&self.in_use);
+        self.give_room();
     }
 
     /// Notes whether a snapshot names the limit. Returns `true` if none does and none did the last time.
@@ -289,8 +291,7 @@ impl Group {
 /// A request that found the group before it was removed may have made counters since.
 impl Drop for Group {
     fn drop(&mut self) {
-        self.clear();
-        self.all.groups.fetch_sub(1, Relaxed);
+        self.retire();
     }
 }
 

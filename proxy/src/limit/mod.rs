@@ -11,6 +11,7 @@
 mod counter;
 mod group;
 mod notice;
+mod room;
 mod sync;
 mod values;
 
@@ -220,7 +221,10 @@ impl Counters {
     fn group<'g>(&self, groups: &'g Groups<'_>, limit: &Limit, rate: &Rate) -> &'g Group {
         let id = GroupIdRef::new(limit, rate);
         groups.get(&id).unwrap_or_else(|| {
-            let create = || Group::new(Window::new(id.window), self.metrics.series(limit), Arc::clone(&self.values));
+            let create = || {
+                let (window, series) = (Window::new(id.window), self.metrics.series(limit));
+                Group::new(window, series, Arc::clone(&self.values), &limit.policy.name.namespace)
+            };
             let owned = GroupId { policy: limit.policy.clone(), limit: Arc::clone(&limit.name), window: id.window };
             let group = groups.get_or_insert_with(owned, create);
             self.sweep_trigger.mark();
@@ -250,7 +254,7 @@ impl Counters {
             let is_named = ids.contains(&id.as_ref());
             if group.is_abandoned(is_named) {
                 groups.remove(id);
-                group.clear();
+                group.retire();
                 continue;
             }
             if !is_named {

@@ -131,6 +131,44 @@ fn one_limit_leaves_room_for_the_others() {
     assert_eq!((edge.in_use("modest"), edge.overflowed("modest")), (20.0, 0.0));
 }
 
+/// A limit by values of a policy in a namespace.
+fn limit_of(namespace: &str, name: &str, rates: &[(u32, u64)]) -> Limit {
+    let policy = ObjectRef::new(Kind::RateLimitPolicy, ObjectName::new(namespace, "shop"));
+    Limit { policy, ..limit_by_value(name, rates) }
+}
+
+#[test]
+fn one_namespace_leaves_room_for_the_others() {
+    let edge = Edge::new(CounterLimits { limit_counters_max: 100, counters_max: 80 });
+    let modest = limit_of("modest", "modest", &[(1, 60_000)]);
+    let rates: Vec<(u32, u64)> = (0..10).map(|n| (1, 60_000 + n)).collect();
+    let greedy: Vec<Limit> = (0..20).map(|n| limit_of("greedy", &format!("greedy {n}"), &rates)).collect();
+    assert!(edge.passes(0, &modest, "first"));
+    for n in 0..50 {
+        for limit in &greedy {
+            edge.passes(0, limit, &format!("{n}"));
+        }
+    }
+    let of_greedy: f64 = greedy.iter().map(|limit| edge.in_use(&limit.name)).sum();
+    assert!((39.0..=59.0).contains(&of_greedy), "half of all, and half of the other half: {of_greedy}");
+    // Each value has a counter of its own.
+    for n in 0..19 {
+        let value = format!("{n}");
+        assert!(edge.passes(0, &modest, &value) && !edge.passes(0, &modest, &value), "{n}");
+    }
+    assert_eq!((edge.in_use("modest"), edge.overflowed("modest")), (20.0, 0.0));
+    assert_eq!(edge.counters.values.namespaces(), (2, 2));
+    // The room of a namespace that is gone is free again.
+    for _ in 0..2 {
+        edge.counters.sweep_unnamed(std::iter::once(&modest));
+    }
+    assert_eq!(edge.counters.values.namespaces(), (1, 1));
+    for n in 100..130 {
+        assert!(edge.passes(0, &modest, &format!("{n}")), "{n}");
+    }
+    assert_eq!((edge.in_use("modest"), edge.overflowed("modest")), (50.0, 0.0));
+}
+
 #[test]
 fn a_refused_request_makes_no_counter() {
     let edge = Edge::new(ROOM);
