@@ -223,7 +223,8 @@ impl DesiredReports<'_> {
             }
             Some(Verdict::Orphaned(status)) => {
                 let desired = self.desired_of(object, observed, Arc::clone(status));
-                desired.filter(|_| observed.is_some() && self.reads_parent(object)).map(Desired::in_place_of_ours)
+                let knows = object.kind != Kind::ListenerSet || self.reads_parent(object);
+                desired.filter(|_| observed.is_some() && knows).map(Desired::in_place_of_ours)
             }
             // Our entries for parents that the route no longer has are removed.
             None if object.kind.has_parents() && observed.is_some() => self.desired(object, Arc::default()),

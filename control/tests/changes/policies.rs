@@ -336,6 +336,26 @@ fn the_status_follows_gateways_and_listeners() {
     bench.apply(Kind::Gateway, gateway("HTTP"));
     check_told(&mut bench, &["l", "r"]);
     check_status(&bench, "l", ENFORCED);
+    // Without the Gateway the route is nobody's, and only conditions of ours are out of date.
+    bench.delete(Kind::Gateway, "edge");
+    bench.reconcile();
+    assert_eq!(status(&bench), None);
+    let target = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "web"});
+    let limits = json!({"ip": {"rates": [{"limit": 1, "window": "1m"}]}});
+    let enforced =
+        json!({"type": "Enforced", "status": "True", "reason": "Enforced", "message": "", "observedGeneration": 1});
+    bench.apply(
+        POLICY,
+        json!({
+            "metadata": {"namespace": "shop", "name": "r", "creationTimestamp": "2026-01-01T00:00:01Z", "generation": 1},
+            "spec": {"targetRef": target, "limits": limits}, "status": {"conditions": [enforced]},
+        }),
+    );
+    bench.reconcile();
+    let Some(Desired::Status { only_in_place_of_ours: true, .. }) = status(&bench) else {
+        panic!("{:?}", status(&bench))
+    };
+    check_status(&bench, "r", nowhere);
 }
 
 #[test]

@@ -53,7 +53,7 @@ pub(super) fn attach_rate_limits(reader: &mut Reader<'_>, object: &ObjectRef) ->
     let resolved = policy.target.as_ref().ok().map(|target| resolve(reader, target));
     let invalid = policy.invalid().map(|why| ConditionReason::new("Invalid", why.to_owned()));
     let (target, missing) = match resolved {
-        Some(Resolved::Others) if !is_named => return reporting,
+        Some(Resolved::Others) if !is_named => return orphan(reader, object),
         Some(Resolved::Others) | None => (None, None),
         Some(Resolved::Here(target)) => (Some(target), None),
         Some(Resolved::Missing(fault)) => (None, Some(fault)),
@@ -79,6 +79,18 @@ pub(super) fn attach_rate_limits(reader: &mut Reader<'_>, object: &ObjectRef) ->
         attachment.other_claims_mut().policies = [claim(object, target, policy)].into();
     }
     attachment
+}
+
+/// The attachment of a policy whose target is another controller's, or was ours: conditions of ours from before are out
+/// of date.
+fn orphan(reader: &Reader<'_>, object: &ObjectRef) -> Attachment {
+    let generation = reader.generation(object);
+    let mut conditions = Conditions::about(generation);
+    conditions.put("Accepted", "True", "Accepted", "");
+    conditions.put("Enforced", "False", "Unknown", "not in the path of any accepted route");
+    let observed_generation = Some(generation);
+    let status = OwnStatus { conditions: conditions.into_list(), observed_generation, ..OwnStatus::default() };
+    Attachment { report: Report::of_orphan(reader.world().findings_of(object), status), ..Attachment::default() }
 }
 
 fn claim(object: &ObjectRef, target: PolicyTarget, policy: &Arc<RateLimitPolicy>) -> PolicyClaim {
