@@ -76,6 +76,31 @@ fn a_limit_with_too_much_in_it_is_not_enforced() {
     check_list("counters", |number| json!({"expression": format!("request.headers.h{number}")}));
 }
 
+/// Limits are read in the order of their names. Comparisons with constants cost little.
+#[test]
+fn limits_with_too_many_steps_in_all_are_not_enforced() {
+    let policy = |number: usize, predicate: &str| {
+        let limit =
+            |name: usize| (format!("l{name:02}"), json!({"rates": [rate(0)], "when": [{"predicate": predicate}]}));
+        let mut spec = one(&json!(null));
+        spec["limits"] = Value::Object((0..number).map(limit).collect::<Map<_, _>>());
+        spec
+    };
+    let cheap = "request.method == 'POST' && request.url_path.startsWith('/a') && request.headers['a'] == 'b'";
+    check(Kind::RateLimitPolicy, &policy(100, cheap), ("left out", 0), &[]);
+    // Four take 7,728 steps, and a cheap one after those without room is in effect.
+    let mut spec = policy(6, "request.headers['a'].split(',').size() > 2");
+    spec["limits"]["m"] = json!({"rates": [rate(0)], "when": [{"predicate": cheap}]});
+    let told = |name: &str| {
+        format!(
+            "spec.limits[{name}]: \"1932 steps\" exceed the 464 that the limits before it leave of 8192, so the limit \
+             is not enforced"
+        )
+    };
+    check(Kind::RateLimitPolicy, &spec, ("left out", 2), &[&told("l04"), &told("l05")]);
+    check(Kind::RateLimitPolicy, &spec, (" in 1s", 5), &[&told("l04"), &told("l05")]);
+}
+
 /// None of its limits is: each has the conditions of the policy before its own.
 #[test]
 fn a_policy_with_too_many_conditions_is_not_enforced() {

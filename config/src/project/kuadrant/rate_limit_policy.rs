@@ -34,6 +34,8 @@ const PREDICATES_MAX: usize = 10;
 const COUNTERS_MAX: usize = 10;
 /// The maximum number of different patterns of `matches` in all expressions of one policy.
 const PATTERNS_MAX: usize = 128;
+/// The maximum number of steps of all expressions of one policy for a request: about 1 ms.
+const STEPS_MAX: u32 = 8192;
 /// The maximum length of a limit's name in bytes.
 const NAME_BYTES_MAX: usize = 253;
 
@@ -141,7 +143,14 @@ impl Projection for RateLimitPolicy {
         };
         let target = target(spec.target_ref, own).map_err(|invalid| invalid_policy(&invalid, findings));
         let patterns = Expressions::new(PATTERNS_MAX, source.compiling);
-        let mut reader = LimitReader { policy: &source.meta.object, shadow, findings, patterns, left_out: Vec::new() };
+        let mut reader = LimitReader {
+            policy: &source.meta.object,
+            shadow,
+            findings,
+            patterns,
+            steps_left: STEPS_MAX,
+            left_out: Vec::new(),
+        };
         let limits = reader.block(&spec);
         let left_out = reader.left_out.into();
         let limits = limits.map_err(|invalid| invalid_policy(&invalid, findings));
@@ -212,6 +221,8 @@ struct LimitReader<'a> {
     shadow: bool,
     findings: &'a mut FindingList,
     patterns: Expressions<'a>,
+    /// The steps that the limits that are read leave of those of the policy.
+    steps_left: u32,
     left_out: Vec<String>,
 }
 
@@ -265,7 +276,25 @@ impl LimitReader<'_> {
         let own = self.predicates(json.when, &format!("{field}.when"))?;
         let counters = self.counters(json.counters, &format!("{field}.counters"))?;
         let rates = rates(json.rates, &format!("{field}.rates"), self.findings)?;
-        Ok(LimitParts { when: when.iter().cloned().chain(own).collect(), counters, rates })
+        let parts = LimitParts { when: when.iter().cloned().chain(own).collect(), counters, rates };
+        self.charge(&parts, field)?;
+        Ok(parts)
+    }
+
+    /// Takes the steps of the expressions of a limit from those of the policy. The conditions of the policy are
+    /// evaluated for each of its limits, and a limit without rates is never evaluated.
+    fn charge(&mut self, parts: &LimitParts, field: &str) -> Result<(), InvalidValue> {
+        if parts.rates.is_empty() {
+            return Ok(());
+        }
+        let steps = parts.when.iter().map(Predicate::steps).chain(parts.counters.iter().map(ValueExpression::steps));
+        let steps = steps.fold(0, u32::saturating_add);
+        let left = self.steps_left.checked_sub(steps).ok_or_else(|| {
+            let why = format!("exceed the {} that the limits before it leave of {STEPS_MAX}", self.steps_left);
+            fault(field, &format!("{steps} steps"), &why)
+        });
+        self.steps_left = left?;
+        Ok(())
     }
 
     fn predicates(&mut self, raw: Option<&RawValue>, field: &str) -> Result<Vec<Predicate>, InvalidValue> {

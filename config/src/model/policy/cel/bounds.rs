@@ -3,6 +3,8 @@
 
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, LiteralValue};
 
+use super::super::super::expression::Expression;
+use super::attribute::Attribute;
 use super::library::{MATCHES, PARTS_MAX};
 use super::names::{Names, Use, literal};
 
@@ -22,6 +24,8 @@ const VALUE_BYTES_MAX: f64 = 1_048_576.0;
 /// The bytes that a step reads where a text is searched or compared, and where it is read character by character.
 const SEARCHED_BYTES: f64 = 256.0;
 const READ_BYTES: f64 = 64.0;
+/// The bytes that a step scans without the interpreter.
+const SCANNED_BYTES: usize = 1024;
 /// The steps of regular expressions that are one step here.
 const PATTERN_STEPS: f64 = 50.0;
 /// The size in bytes of a value that is neither a text nor made of others.
@@ -78,11 +82,11 @@ fn parts(entries: &[IdedEntryExpr]) -> impl Iterator<Item = &IdedExpr> {
         .flatten()
 }
 
-/// Checks the number of steps of an expression.
+/// The number of steps of an expression that the interpreter evaluates.
 ///
 /// # Errors
 /// If there may be too many, or a value too large.
-pub(super) fn check_cost(expression: &IdedExpr, names: &Names) -> Result<(), String> {
+pub(super) fn cost(expression: &IdedExpr, names: &Names) -> Result<u32, String> {
     let mut measure = Measure { names, scope: Vec::new(), steps: 0.0, times: 1.0, largest: 0.0 };
     for variable in &names.variables {
         // A header is searched for among the lines of the head.
@@ -99,12 +103,39 @@ pub(super) fn check_cost(expression: &IdedExpr, names: &Names) -> Result<(), Str
     if measure.largest > VALUE_BYTES_MAX {
         return Err(format!("it may make a value of {:.0} bytes; the limit is {VALUE_BYTES_MAX}", measure.largest));
     }
-    Ok(())
+    Ok(whole(measure.steps))
 }
 
 #[allow(clippy::cast_precision_loss, reason = "an estimate")]
 fn float(count: usize) -> f64 {
     count as f64
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an estimate, which is at most STEPS_MAX")]
+fn whole(steps: f64) -> u32 {
+    steps.ceil() as u32
+}
+
+/// The steps of an attribute that is read without the interpreter.
+pub(super) fn read_steps(attribute: &Attribute) -> u32 {
+    // These are searched for, decoded or put together.
+    let is_made = matches!(attribute, Attribute::Header(_) | Attribute::Path);
+    if is_made { 1 + scan_steps(attribute) } else { 1 }
+}
+
+/// The steps of a text that is scanned once without the interpreter.
+pub(super) fn scan_steps(attribute: &Attribute) -> u32 {
+    u32::try_from(attribute.text_bytes_max().unwrap_or_default() / SCANNED_BYTES).unwrap_or(u32::MAX)
+}
+
+/// The steps of a pattern that is tried.
+pub(super) fn pattern_steps(pattern: &Expression) -> u32 {
+    whole(price(pattern))
+}
+
+#[allow(clippy::cast_precision_loss, reason = "an estimate")]
+fn price(pattern: &Expression) -> f64 {
+    pattern.price() as f64 / PATTERN_STEPS
 }
 
 /// An upper limit of the size of a value.
@@ -223,9 +254,8 @@ impl<'a> Measure<'a> {
                 SCALAR
             }
             MATCHES => {
-                let price = call.args.get(1).and_then(|pattern| self.names.pattern(pattern)).map(|it| it.0.price());
-                #[allow(clippy::cast_precision_loss, reason = "an estimate")]
-                self.step(price.unwrap_or_default() as f64 / PATTERN_STEPS + bytes / SEARCHED_BYTES);
+                let price = call.args.get(1).and_then(|pattern| self.names.pattern(pattern)).map(|it| price(&it.0));
+                self.step(price.unwrap_or_default() + bytes / SEARCHED_BYTES);
                 SCALAR
             }
             "size" | "indexOf" | "lastIndexOf" => {

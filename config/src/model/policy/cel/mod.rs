@@ -44,6 +44,7 @@ pub struct ValueExpression(Arc<Compiled<Attribute>>);
 struct Compiled<N> {
     source: Box<str>,
     reads_identity: bool,
+    steps: u32,
     patterns: Box<[Expression]>,
     form: Form<N>,
 }
@@ -83,7 +84,7 @@ impl Predicate {
         source: &str,
         keep: impl FnMut(&mut Expression) -> Result<(), String>,
     ) -> Result<Self, String> {
-        let compiled = Compiled::new(source, keep, Condition::of)?;
+        let compiled = Compiled::new(source, keep, Condition::of, Condition::steps)?;
         Ok(Self(Arc::new(compiled)))
     }
 
@@ -97,6 +98,12 @@ impl Predicate {
     #[must_use]
     pub fn source(&self) -> &str {
         &self.0.source
+    }
+
+    /// An upper limit of the steps of an evaluation, each of about 0.1 µs.
+    #[must_use]
+    pub fn steps(&self) -> u32 {
+        self.0.steps
     }
 
     /// Returns `true` if it refers to the identity of the client (`auth`).
@@ -134,7 +141,10 @@ impl ValueExpression {
         source: &str,
         keep: impl FnMut(&mut Expression) -> Result<(), String>,
     ) -> Result<Self, String> {
-        let compiled = Compiled::new(source, keep, native::text_of)?;
+        let compiled = Compiled::new(source, keep, native::text_of, |attribute| {
+            // The value is read to find its counter.
+            bounds::read_steps(attribute) + bounds::scan_steps(attribute)
+        })?;
         Ok(Self(Arc::new(compiled)))
     }
 
@@ -148,6 +158,12 @@ impl ValueExpression {
     #[must_use]
     pub fn source(&self) -> &str {
         &self.0.source
+    }
+
+    /// An upper limit of the steps of an evaluation, each of about 0.1 µs.
+    #[must_use]
+    pub fn steps(&self) -> u32 {
+        self.0.steps
     }
 
     /// Returns `true` if it refers to the identity of the client (`auth`).
@@ -174,19 +190,21 @@ impl<N> Compiled<N> {
         source: &str,
         keep: impl FnMut(&mut Expression) -> Result<(), String>,
         native: impl FnOnce(&IdedExpr, &Names) -> Option<N>,
+        native_steps: impl FnOnce(&N) -> u32,
     ) -> Result<Self, String> {
-        let (expression, mut names) = compile(source)?;
+        let (expression, mut names, steps) = compile(source)?;
         names.patterns.iter_mut().map(|pattern| &mut pattern.0).try_for_each(keep)?;
         let patterns = names.patterns.iter().map(|pattern| pattern.0.clone()).collect();
         let reads_identity = names.reads_identity;
         let native = native(&expression, &names);
+        let steps = native.as_ref().map_or(steps, native_steps);
         let form = native.map_or_else(|| Form::Interpreted(Program::new(expression, names)), Form::Native);
-        Ok(Self { source: source.into(), reads_identity, patterns, form })
+        Ok(Self { source: source.into(), reads_identity, steps, patterns, form })
     }
 }
 
-/// Parses an expression, and checks that it can be evaluated.
-fn compile(source: &str) -> Result<(IdedExpr, Names), String> {
+/// Parses an expression, and checks that it can be evaluated. Returns the steps that this may take, too.
+fn compile(source: &str) -> Result<(IdedExpr, Names, u32), String> {
     if source.len() > bounds::SOURCE_BYTES_MAX {
         return Err(format!("it is longer than {} bytes", bounds::SOURCE_BYTES_MAX));
     }
@@ -194,8 +212,8 @@ fn compile(source: &str) -> Result<(IdedExpr, Names), String> {
     let mut expression = caught(|| parse(source)).unwrap_or_else(|_| Err("it cannot be parsed".to_owned()))?;
     bounds::check_shape(&expression)?;
     let names = Names::of(&mut expression)?;
-    bounds::check_cost(&expression, &names)?;
-    Ok((expression, names))
+    let steps = bounds::cost(&expression, &names)?;
+    Ok((expression, names, steps))
 }
 
 fn parse(source: &str) -> Result<IdedExpr, String> {

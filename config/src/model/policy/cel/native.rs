@@ -9,6 +9,7 @@ use super::super::super::condition::Head;
 use super::super::Attributes;
 use super::EvaluationError;
 use super::attribute::Attribute;
+use super::bounds::{pattern_steps, read_steps, scan_steps};
 use super::library::{MATCHES, Pattern};
 use super::names::{Names, Use, Variable, literal};
 
@@ -86,6 +87,26 @@ impl Condition {
             _ => return None,
         };
         Some(Self::Compared(text_of(of, names)?, test))
+    }
+
+    /// An upper limit of the steps of its evaluation.
+    pub(super) fn steps(&self) -> u32 {
+        match self {
+            Self::Constant(_) => 0,
+            Self::Present(_) => 1,
+            Self::Compared(attribute, test) => {
+                let of_test = match test {
+                    Test::Contains(_) => scan_steps(attribute),
+                    Test::Matches(pattern) => pattern_steps(&pattern.0),
+                    Test::Equals(_) | Test::Differs(_) | Test::StartsWith(_) | Test::EndsWith(_) | Test::OneOf(_) => 0,
+                };
+                read_steps(attribute).saturating_add(of_test)
+            }
+            Self::Not(condition) => condition.steps(),
+            Self::All(conditions) | Self::Any(conditions) => {
+                conditions.iter().fold(0, |steps, condition| steps.saturating_add(condition.steps()))
+            }
+        }
     }
 
     /// Evaluates it for a request.

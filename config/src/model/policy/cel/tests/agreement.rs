@@ -77,7 +77,7 @@ fn request() -> impl Strategy<Value = SampleHead> {
 proptest! {
     #[test]
     fn a_native_condition_has_the_result_of_the_interpreter(source in condition(), head in request()) {
-        let (expression, names) = compile(&source).unwrap();
+        let (expression, names, _) = compile(&source).unwrap();
         let native = Condition::of(&expression, &names).expect("it is native");
         let program = Program::new(expression, names);
         with(&head, |attributes| {
@@ -90,7 +90,7 @@ proptest! {
 
     #[test]
     fn a_native_value_is_that_of_the_interpreter(source in subject(), head in request()) {
-        let (expression, names) = compile(source).unwrap();
+        let (expression, names, _) = compile(source).unwrap();
         let attribute = native::text_of(&expression, &names).expect("it is native");
         let program = Program::new(expression, names);
         with(&head, |attributes| {
