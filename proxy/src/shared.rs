@@ -168,7 +168,6 @@ impl Shared {
         }
         self.endpoints.sweep(snapshot);
         self.metrics.sweep(snapshot);
-        // No snapshot names limits yet.
         self.counters.sweep_unnamed(snapshot.limits().map(|limit| &**limit));
     }
 }
