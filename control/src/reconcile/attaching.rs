@@ -95,8 +95,8 @@ impl Reconciler {
         } else {
             BTreeSet::new()
         };
-        let policies = if replaced.is_some() && object.kind.has_rules_of_http() {
-            self.model.policies_of_changed(object, [before, after])
+        let affected = if replaced.is_some() {
+            self.model.affected_by_policies(object, [before, after], &diff)
         } else {
             BTreeSet::new()
         };
@@ -116,21 +116,8 @@ impl Reconciler {
         if other_gateways && self.model.topology.has_policies(object) {
             self.backlog.compile(Unit::Policies(object.clone()), reason, &self.model);
         }
-        // The policies that an object names are in effect where it has hosts.
-        if diff.moved && !object.kind.is_route() {
-            let policies = self.model.topology.policies_of(object).map(|claim| claim.policy.clone());
-            policies.for_each(|policy| self.reporting.counts_differ(policy));
-        }
-        for owner in diff.owners {
+        for owner in diff.owners.into_iter().chain(affected) {
             self.reporting.counts_differ(owner);
-        }
-        for object in diff.policy_targets.iter().flat_map(|target| self.model.affected_by(&target.object)) {
-            self.reporting.counts_differ(object);
-        }
-        let below = diff.keys.iter().filter_map(Key::gateway_listeners);
-        let below = below.flat_map(|gateway| self.model.policies_below(&gateway));
-        for policy in policies.into_iter().chain(below) {
-            self.reporting.counts_differ(policy);
         }
         let others = Reason { own: false, ..reason.clone() };
         for key in &diff.keys {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidegate_config::model::BackendKey;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
+use super::attachment_diff::AttachmentDiff;
 use crate::attachment::{Attachment, Key};
 use crate::compile::{Compiled, Inputs};
 use crate::explain::{Ignored, Refused, ignored, refused};
@@ -33,13 +34,29 @@ impl Model {
         Self { options, world, topology, frozen_backends, compiled }
     }
 
+    /// The objects whose status may differ because of policies after an object has changed: policies, by the paths on
+    /// which they are in effect, and the objects that policies attach to.
+    pub(super) fn affected_by_policies(
+        &self,
+        object: &ObjectRef,
+        attachments: [&Attachment; 2],
+        diff: &AttachmentDiff,
+    ) -> BTreeSet<ObjectRef> {
+        let own = match object.kind {
+            kind if kind.has_rules_of_http() => self.policies_of_changed(object, attachments),
+            // The policies that an object names are in effect where it has hosts.
+            kind if diff.moved && !kind.is_route() => self.policies_of(object).into_iter().collect(),
+            _ => BTreeSet::new(),
+        };
+        let listeners = diff.keys.iter().filter_map(Key::gateway_listeners);
+        let below = listeners.flat_map(|gateway| self.policies_below(&gateway));
+        let targets = diff.policy_targets.iter().flat_map(|target| self.affected_by(&target.object));
+        own.into_iter().chain(below).chain(targets).collect()
+    }
+
     /// The policies whose paths may change in number with a changed route: those of its own entry, which has its rules,
     /// or those of its Gateways, if it is the first or the last route without policies of its own on a listener.
-    pub(super) fn policies_of_changed(
-        &self,
-        route: &ObjectRef,
-        [before, after]: [&Attachment; 2],
-    ) -> BTreeSet<ObjectRef> {
+    fn policies_of_changed(&self, route: &ObjectRef, [before, after]: [&Attachment; 2]) -> BTreeSet<ObjectRef> {
         if let Some(own) = self.compiled.parts.policies.get(route) {
             return own.paths().flat_map(|path| path.policies()).cloned().collect();
         }
@@ -57,7 +74,7 @@ impl Model {
     }
 
     /// The policies of a Gateway, and those of its routes: listeners that begin or cease to serve change their paths.
-    pub(super) fn policies_below(&self, gateway: &ObjectRef) -> BTreeSet<ObjectRef> {
+    fn policies_below(&self, gateway: &ObjectRef) -> BTreeSet<ObjectRef> {
         let routes = self.topology.routes_with_policies(&gateway.name).chain([gateway]);
         routes.flat_map(|target| self.policies_of(target)).collect()
     }
@@ -67,7 +84,7 @@ impl Model {
     }
 
     /// The objects whose status names the policies of an object: it, and for a Gateway its ListenerSets and routes.
-    pub(super) fn affected_by(&self, target: &ObjectRef) -> Vec<ObjectRef> {
+    fn affected_by(&self, target: &ObjectRef) -> Vec<ObjectRef> {
         let below = Key::GatewayListeners(target.name.clone());
         let below = (target.kind == Kind::Gateway).then(|| self.topology.dependents(&below));
         let below = below.into_iter().flatten().filter(|it| it.kind.is_route() || it.kind == Kind::ListenerSet);
