@@ -42,6 +42,10 @@ impl Model {
         attachments: [&Attachment; 2],
         diff: &AttachmentDiff,
     ) -> BTreeSet<ObjectRef> {
+        let targets = diff.policy_targets.iter().flat_map(|target| self.affected_by(&target.object));
+        if !self.topology.has_any_policies() {
+            return targets.collect();
+        }
         let own = match object.kind {
             kind if kind.has_rules_of_http() => self.policies_of_changed(object, attachments),
             // The policies that an object names are in effect where it has hosts.
@@ -50,7 +54,6 @@ impl Model {
         };
         let listeners = diff.keys.iter().filter_map(Key::gateway_listeners);
         let below = listeners.flat_map(|gateway| self.policies_below(&gateway));
-        let targets = diff.policy_targets.iter().flat_map(|target| self.affected_by(&target.object));
         own.into_iter().chain(below).chain(targets).collect()
     }
 

@@ -249,6 +249,11 @@ impl Topology {
         self.has_dependents(&Key::Policies(Box::new(target.clone())))
     }
 
+    /// Whether policies attach to anything: in most clusters they do not.
+    pub(crate) fn has_any_policies(&self) -> bool {
+        self.policy_target_after(None).is_some()
+    }
+
     /// The first object that policies attach to after another one, or of all.
     pub(crate) fn policy_target_after(&self, last: Option<&ObjectRef>) -> Option<&ObjectRef> {
         let first = last.cloned().unwrap_or_else(|| ObjectRef::new(Kind::FIRST, ObjectName::default()));

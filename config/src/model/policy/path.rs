@@ -156,12 +156,6 @@ impl PathPolicies {
         let in_effect = limits.map(|limit| &limit.policy);
         in_effect.chain(self.overridden.iter().map(|overridden| &overridden.policy))
     }
-
-    /// Returns `true` if no policy has an entry here.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.policies().next().is_none()
-    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::sources::parent_of;
 
 /// The status of a Gateway or a ListenerSet, with the policies of the Gateway and of each listener.
 pub(super) fn of_listeners(model: &Model, object: &ObjectRef, mut status: OwnStatus) -> OwnStatus {
-    let Some(gateway) = gateway_of(model, object).filter(|_| has_policies(model)) else { return status };
+    let Some(gateway) = gateway_of(model, object).filter(|_| model.topology.has_any_policies()) else { return status };
     let generation = model.world.generation_of(object).unwrap_or_default();
     if object.kind == Kind::Gateway {
         add(&mut status.conditions, generation, &policies(model, &gateway, None));
@@ -27,7 +27,7 @@ pub(super) fn of_listeners(model: &Model, object: &ObjectRef, mut status: OwnSta
 
 /// The status of a route, with the policies of the route itself, and of the Gateway and the listener of each parent.
 pub(super) fn of_route(model: &Model, route: &ObjectRef, mut status: OwnStatus) -> OwnStatus {
-    if !has_policies(model) {
+    if !model.topology.has_any_policies() {
         return status;
     }
     let generation = model.world.generation_of(route).unwrap_or_default();
@@ -44,11 +44,6 @@ pub(super) fn of_route(model: &Model, route: &ObjectRef, mut status: OwnStatus) 
         add(&mut parent.conditions, generation, &names);
     }
     status
-}
-
-/// Whether policies attach to anything: most clusters have none.
-fn has_policies(model: &Model) -> bool {
-    model.topology.policy_target_after(None).is_some()
 }
 
 /// The Gateway that an object is, or belongs to.

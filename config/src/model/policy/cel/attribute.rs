@@ -43,7 +43,7 @@ pub(super) enum Named {
     Unknown,
 }
 
-/// The roots of the names of attributes. `auth` is none of them: what is below it is only known with an identity.
+/// The roots of the names of attributes, without `auth`: the attributes below it are only known with an identity.
 pub(super) const ROOTS: &[&str] = &["request", "source", "destination", "connection"];
 
 /// The prefix of the names of headers.
@@ -84,7 +84,7 @@ const PSEUDO_HEADERS: &[(&str, Attribute)] = &[
     ("host", Attribute::Host),
 ];
 
-/// The value of an attribute that is no text.
+/// The value of an attribute of another type than text.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Scalar {
     Int(i64),

@@ -173,7 +173,7 @@ struct Measure<'a> {
     /// The variables of comprehensions.
     scope: Vec<(&'a str, Size)>,
     steps: f64,
-    /// How often what is looked at is evaluated.
+    /// How often the current operation is evaluated.
     times: f64,
     largest: f64,
 }
@@ -295,7 +295,7 @@ impl<'a> Measure<'a> {
     fn comprehension(&mut self, one: &'a ComprehensionExpr) -> Size {
         let range = self.expression(&one.iter_range);
         let start = self.expression(&one.accu_init);
-        // What has no elements is iterated over in vain.
+        // A range without elements is priced as if it had one.
         let rounds = range.elements.max(1.0);
         // Costs are proportional to sizes, so that the mean size gives their sum.
         let element = range.element(SCALAR_BYTES + range.bytes / rounds);

@@ -59,7 +59,7 @@ pub(super) const FUNCTIONS: &[&str] = &[
 /// The functions of the group `optional`.
 pub(super) const OF_OPTIONAL: &[&str] = &["none", "of", "ofNonZeroValue"];
 
-/// What a call of `matches` becomes: its pattern is compiled before.
+/// The function that replaces a call of `matches`: its pattern is compiled before.
 pub(super) const MATCHES: &str = "@matches";
 
 /// The maximum number of parts of a text.
@@ -97,7 +97,7 @@ fn extend(env: &mut Env) -> Result<(), DeclarationError> {
     cel::add_member_overload!(env, fn substring_to: (CelString<'_>, CelInt, CelInt) -> Result<CelString<'_>>, name = "substring")
 }
 
-/// What of a request is too large for an expression.
+/// The part of a request that is too large for an expression.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Oversize {
     /// The text of the variable at this place.
