@@ -379,6 +379,7 @@ fn attributes<'a>(
         share: None,
         policies: snapshot.policies(listener, route).map(|policies| &**policies),
         effective,
+        auth: None,
         now: wall,
     }
 }

@@ -65,10 +65,12 @@ pub use listener::{
 pub use log_format::{LogFormat, LogPiece, LogVariable};
 pub use networks::Networks;
 pub use path::{Normalized, PathMatch, RegexCase, normalize};
+pub use policy::auth;
 pub use policy::{
-    Answer, AnyOr, Applies, Attributes, AuthProtocol, ConnectionAttributes, Cors, Decision, EvaluationError, Exceeded,
-    ExternalAuth, Guard, Limit, ListenerPolicies, Overridden, PathPolicies, PolicyMap, PolicyProgress, Predicate,
-    Question, Rate, Refusal, RuleKey, TargetPolicies, ValueExpression, run_policies,
+    Answer, AnyOr, Applies, Attributes, AuthDocument, AuthProtocol, ConnectionAttributes, Cors, Decision,
+    EvaluationError, Exceeded, ExternalAuth, Guard, Limit, ListenerPolicies, Overridden, PathPolicies, PolicyMap,
+    PolicyProgress, Predicate, Question, Rate, Refusal, RuleKey, Selector, TargetPolicies, ValueExpression,
+    run_policies,
 };
 
 pub use retry::RetryPolicy;

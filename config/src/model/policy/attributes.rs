@@ -7,7 +7,7 @@ use super::super::backend::WeightedTarget;
 use super::super::listener::ListenerName;
 use super::super::route::Route;
 use super::super::settings::Effective;
-use super::PathPolicies;
+use super::{AuthDocument, PathPolicies};
 
 /// The facts about a request, its client and its route.
 #[derive(Debug)]
@@ -38,6 +38,8 @@ pub struct Attributes<'a, H: ?Sized> {
     pub share: Option<&'a WeightedTarget>,
     /// The policies of its path, if there are any.
     pub policies: Option<&'a PathPolicies>,
+    /// What its policies know of its client; `None` before they have asked.
+    pub auth: Option<&'a AuthDocument>,
     /// The settings that apply.
     pub effective: &'a Effective,
     /// The clock, which is only read by policies that depend on the time.
@@ -55,4 +57,15 @@ pub struct ConnectionAttributes<'a> {
     pub server_name: Option<&'a str>,
     /// The TLS version, such as `TLSv1.3`.
     pub tls_version: Option<&'static str>,
+}
+
+impl<'a, H: ?Sized> Attributes<'a, H> {
+    /// The same request, with what its policies know of its client.
+    #[must_use]
+    pub fn with_auth<'b>(&self, auth: &'b AuthDocument) -> Attributes<'b, H>
+    where
+        'a: 'b,
+    {
+        Attributes { auth: Some(auth), ..*self }
+    }
 }

@@ -20,6 +20,7 @@
 //! 7. the authorisation service of the share.
 
 mod attributes;
+pub mod auth;
 mod cel;
 mod cors;
 mod external_auth;
@@ -30,7 +31,8 @@ mod path;
 use std::sync::Arc;
 
 pub use attributes::{Attributes, ConnectionAttributes};
-pub use cel::{EvaluationError, Predicate, ValueExpression};
+pub use auth::AuthDocument;
+pub use cel::{EvaluationError, Predicate, Selector, ValueExpression};
 pub use cors::{AnyOr, Cors};
 pub use external_auth::{AuthProtocol, ExternalAuth};
 pub use guard::Guard;
@@ -353,6 +355,7 @@ mod tests {
             route,
             share: route.action.shares().first(),
             policies: None,
+            auth: None,
             effective: &Effective::DEFAULT,
             now: || SystemTime::UNIX_EPOCH,
         }

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::super::listener::ListenerOrigin;
 use super::Limit;
+use super::auth::PathAuth;
 use crate::object::{ObjectName, ObjectRef};
 
 /// The policies by the object that they attach to: a Gateway, or the object of routes. The entry of a route includes
@@ -27,6 +28,8 @@ pub(in crate::model) fn no_policies() -> PolicyMap {
 pub struct PathPolicies {
     /// Whether every request is refused: an object of the path names a policy that does not exist or cannot be used.
     pub closed: bool,
+    /// Authentication and authorisation, if a policy of the path asks for it.
+    pub auth: Option<Arc<PathAuth>>,
     /// The limits, in the order of their names.
     pub limits: Box<[Arc<Limit>]>,
     /// Limits that are not in effect, because they depend on the identity of the client and no policy of the path

@@ -126,6 +126,7 @@ pub(crate) fn admit<'a, H: Head + ?Sized>(
         route,
         share,
         policies,
+        auth: None,
         effective,
         now: wall,
     };

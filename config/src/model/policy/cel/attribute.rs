@@ -6,6 +6,8 @@ use std::io::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::super::super::condition::Head;
 use super::super::Attributes;
 
@@ -32,6 +34,8 @@ pub(super) enum Attribute {
     ServerName,
     TlsVersion,
     MutualTls,
+    /// A value below `auth`, by the names of the fields.
+    Auth(Arc<[Box<str>]>),
 }
 
 /// The result of looking up a name.
@@ -43,8 +47,13 @@ pub(super) enum Named {
     Unknown,
 }
 
-/// The roots of the names of attributes, without `auth`: the attributes below it are only known with an identity.
-pub(super) const ROOTS: &[&str] = &["request", "source", "destination", "connection"];
+/// The roots of the names of attributes.
+pub(super) const ROOTS: &[&str] = &["request", "source", "destination", "connection", IDENTITY];
+
+/// The root of what policies know of the client.
+pub(super) const IDENTITY: &str = "auth";
+/// The fields of it.
+const IDENTITY_FIELDS: &[&str] = &["identity", "metadata", "authorization", "response"];
 
 /// The prefix of the names of headers.
 const HEADERS: &str = "request.headers";
@@ -104,6 +113,11 @@ impl Attribute {
         {
             return Named::Attribute(Self::Header((*header).into()));
         }
+        if let [IDENTITY, field, ..] = segments {
+            let path = segments.iter().skip(1).map(|segment| (*segment).into());
+            let is_known = IDENTITY_FIELDS.contains(field);
+            return if is_known { Named::Attribute(Self::Auth(path.collect())) } else { Named::Unknown };
+        }
         let name = segments.join(".");
         if let Some((_, attribute)) = TABLE.iter().find(|(known, _)| *known == name) {
             return Named::Attribute(attribute.clone());
@@ -120,8 +134,14 @@ impl Attribute {
             Self::ClientAddress | Self::LocalAddress => Some(ADDRESS_BYTES_MAX),
             Self::Id | Self::Host | Self::ServerName => Some(256),
             Self::Method | Self::Path | Self::UrlPath | Self::Query | Self::Header(_) => Some(TEXT_BYTES_MAX),
-            Self::Time | Self::Size | Self::ClientPort | Self::LocalPort | Self::MutualTls => None,
+            Self::Time | Self::Size | Self::ClientPort | Self::LocalPort | Self::MutualTls | Self::Auth(_) => None,
         }
+    }
+
+    /// The value below `auth`, if it is one and the request has it.
+    pub(super) fn json<'a, H: ?Sized>(&self, attributes: &Attributes<'a, H>) -> Option<&'a Value> {
+        let Self::Auth(path) = self else { return None };
+        attributes.auth?.get(path)
     }
 
     /// The text of a request; `None` if it has none, or this attribute is no text.
@@ -145,7 +165,9 @@ impl Attribute {
             Self::LocalAddress => return Some(local(attributes)?.to_string().into()),
             Self::ServerName => connection.server_name?,
             Self::TlsVersion => connection.tls_version?,
-            Self::Time | Self::Size | Self::ClientPort | Self::LocalPort | Self::MutualTls => return None,
+            Self::Time | Self::Size | Self::ClientPort | Self::LocalPort | Self::MutualTls | Self::Auth(_) => {
+                return None;
+            }
         };
         Some(Cow::Borrowed(text))
     }
@@ -193,7 +215,8 @@ impl Attribute {
             | Self::ClientAddress
             | Self::LocalAddress
             | Self::ServerName
-            | Self::TlsVersion => None,
+            | Self::TlsVersion
+            | Self::Auth(_) => None,
         }
     }
 
@@ -201,6 +224,9 @@ impl Attribute {
     pub(super) fn is_present<H: Head + ?Sized>(&self, attributes: &Attributes<'_, H>) -> bool {
         if let Self::Header(name) = self {
             return attributes.head.header(name).is_some();
+        }
+        if self.json(attributes).is_some() {
+            return true;
         }
         self.with_text(attributes, |_| ()).is_some() || self.scalar(attributes).is_some()
     }
@@ -237,6 +263,9 @@ impl fmt::Display for Attribute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::Header(name) = self {
             return write!(f, "{HEADERS}['{name}']");
+        }
+        if let Self::Auth(path) = self {
+            return write!(f, "{IDENTITY}.{}", path.join("."));
         }
         f.write_str(TABLE.iter().find(|(_, of)| of == self).map_or("", |(name, _)| name))
     }

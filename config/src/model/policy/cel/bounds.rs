@@ -5,6 +5,7 @@ use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedEntryEx
 
 use super::super::super::expression::Expression;
 use super::attribute::Attribute;
+use super::json;
 use super::library::{MATCHES, PARTS_MAX};
 use super::names::{Names, Use, literal};
 
@@ -90,8 +91,8 @@ pub(super) fn cost(expression: &IdedExpr, names: &Names) -> Result<u32, String> 
     let mut measure = Measure { names, scope: Vec::new(), steps: 0.0, times: 1.0, largest: 0.0 };
     for variable in &names.variables {
         // A header is searched for among the lines of the head.
-        let bytes = variable.attribute.text_bytes_max().map_or(0.0, float);
-        measure.step(4.0 + bytes / SEARCHED_BYTES);
+        let size = Size::of(&variable.attribute);
+        measure.step(4.0 + size.bytes / SEARCHED_BYTES + size.elements);
     }
     measure.expression(expression);
     if measure.steps > STEPS_MAX {
@@ -152,6 +153,15 @@ struct Size {
 const SCALAR: Size = Size { bytes: SCALAR_BYTES, elements: 0.0, within: 0.0 };
 
 impl Size {
+    /// An upper limit of the size of an attribute.
+    fn of(attribute: &Attribute) -> Self {
+        if matches!(attribute, Attribute::Auth(_)) {
+            let (elements, texts) = (float(json::NODES_MAX), float(json::BYTES_MAX));
+            return Self { bytes: texts + elements * SCALAR_BYTES, elements, within: elements };
+        }
+        attribute.text_bytes_max().map_or(SCALAR, |bytes| Self::text(float(bytes)))
+    }
+
     const fn text(bytes: f64) -> Self {
         Self { bytes: SCALAR_BYTES + bytes, ..SCALAR }
     }
@@ -210,7 +220,7 @@ impl<'a> Measure<'a> {
         }
         match self.names.variable(one) {
             Some(variable) if variable.how == Use::Presence => SCALAR,
-            Some(variable) => variable.attribute.text_bytes_max().map_or(SCALAR, |bytes| Size::text(float(bytes))),
+            Some(variable) => Size::of(&variable.attribute),
             None => SCALAR,
         }
     }

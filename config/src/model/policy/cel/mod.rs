@@ -7,10 +7,12 @@
 
 mod attribute;
 mod bounds;
+mod json;
 mod library;
 mod names;
 mod native;
 mod program;
+mod selector;
 #[cfg(test)]
 mod tests;
 
@@ -24,7 +26,9 @@ use cel::parser::PrattParser;
 use names::Names;
 use native::Condition;
 use program::Program;
+pub use selector::Selector;
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use super::super::condition::Head;
 use super::super::expression::Expression;
@@ -181,6 +185,18 @@ impl ValueExpression {
         match &self.0.form {
             Form::Native(attribute) => attribute.text(attributes).ok_or_else(|| EvaluationError::absent(attribute)),
             Form::Interpreted(program) => program.evaluate(attributes, program::text).map(Cow::Owned),
+        }
+    }
+
+    /// Its value for a request as JSON.
+    ///
+    /// # Errors
+    /// If it has none, as when it depends on a header that the request does not have, or if it is of a type that JSON
+    /// does not have.
+    pub fn json<H: Head + ?Sized>(&self, attributes: &Attributes<'_, H>) -> Result<Value, EvaluationError> {
+        match &self.0.form {
+            Form::Native(_) => self.value(attributes).map(|text| text.into_owned().into()),
+            Form::Interpreted(program) => program.evaluate(attributes, json::of_cel),
         }
     }
 }

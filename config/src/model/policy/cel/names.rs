@@ -5,11 +5,8 @@ use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedEntryEx
 
 use super::super::super::expression::{Comparison, Expression, Extent, Subject};
 use super::super::super::path::RegexCase;
-use super::attribute::{Attribute, Named, ROOTS};
+use super::attribute::{Attribute, IDENTITY, Named, ROOTS};
 use super::library::{FUNCTIONS, MATCHES, OF_OPTIONAL, Pattern};
-
-/// The name of the identity of the client.
-const IDENTITY: &str = "auth";
 
 /// The maximum number of patterns of an expression: each is compiled.
 const PATTERNS_MAX: usize = 16;
@@ -142,10 +139,6 @@ impl Names {
         if scope.iter().any(|known| known == name) || TYPES.contains(&name) {
             return Ok(());
         }
-        if name == IDENTITY {
-            self.reads_identity = true;
-            return Ok(());
-        }
         Err(unknown(name))
     }
 
@@ -219,6 +212,7 @@ impl Names {
         let Named::Attribute(attribute) = Attribute::named(&segments) else {
             return Err(unknown(&segments.join(".")));
         };
+        self.reads_identity |= segments.first() == Some(&IDENTITY);
         let variable = Variable { attribute, how: reference.how };
         let known = self.variables.iter().position(|known| *known == variable);
         let place = known.unwrap_or(self.variables.len());

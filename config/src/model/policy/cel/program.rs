@@ -10,7 +10,8 @@ use chrono::{DateTime, Utc};
 use super::super::super::condition::Head;
 use super::super::Attributes;
 use super::EvaluationError;
-use super::attribute::{Scalar, TEXT_BYTES_MAX};
+use super::attribute::{Attribute, Scalar, TEXT_BYTES_MAX};
+use super::json;
 use super::library::{Oversize, env, note_oversize, take_oversize};
 use super::names::{Names, Use, Variable};
 use crate::caught::caught;
@@ -105,6 +106,7 @@ enum Held<'a> {
     Bool(CelBool),
     Time(CelTimestamp),
     Optional(CelOptional<'a>),
+    Json(Box<dyn Val + 'a>),
 }
 
 impl<'a> Values<'a> {
@@ -119,7 +121,18 @@ impl<'a> Held<'a> {
         if *how == Use::Presence {
             return Self::Bool(attribute.is_present(attributes).into());
         }
-        let value = match attribute.text(attributes) {
+        let value = match attribute.json(attributes) {
+            Some(value) => json::to_cel(value).map_or(Self::TooLong, Self::Json),
+            None => Self::of_request(attribute, attributes),
+        };
+        match (how, value) {
+            (Use::Value | Use::Presence, value) | (Use::Optional, value @ Self::TooLong) => value,
+            (Use::Optional, value) => Self::Optional(CelOptional::from(value.into_val())),
+        }
+    }
+
+    fn of_request<H: Head + ?Sized>(attribute: &Attribute, attributes: &Attributes<'a, H>) -> Self {
+        match attribute.text(attributes) {
             Some(text) if text.len() > TEXT_BYTES_MAX => Self::TooLong,
             Some(text) => Self::Text(CelString::from(text)),
             None => match attribute.scalar(attributes) {
@@ -128,10 +141,6 @@ impl<'a> Held<'a> {
                 Some(Scalar::Time(time)) => Self::Time(DateTime::<Utc>::from(time).fixed_offset().into()),
                 None => Self::Absent,
             },
-        };
-        match (how, value) {
-            (Use::Value | Use::Presence, value) | (Use::Optional, value @ Self::TooLong) => value,
-            (Use::Optional, value) => Self::Optional(CelOptional::from(value.into_val())),
         }
     }
 
@@ -143,6 +152,7 @@ impl<'a> Held<'a> {
             Self::Bool(value) => Box::new(value),
             Self::Time(value) => Box::new(value),
             Self::Optional(value) => Box::new(value),
+            Self::Json(value) => value,
         })
     }
 
@@ -154,6 +164,7 @@ impl<'a> Held<'a> {
             Self::Bool(value) => value,
             Self::Time(value) => value,
             Self::Optional(value) => value,
+            Self::Json(value) => &**value,
         })
     }
 }

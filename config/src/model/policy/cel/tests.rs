@@ -45,6 +45,7 @@ fn with<T>(head: &SampleHead, read: impl FnOnce(&Attributes<'_, SampleHead>) -> 
         route: &route,
         share: None,
         policies: None,
+        auth: None,
         effective: &Effective::DEFAULT,
         now,
     })

@@ -1,0 +1,23 @@
+//! Authentication and authorisation of requests: who is the client, may it do this, and what the endpoint is told.
+//!
+//! An AuthPolicy is a set of rules. The rules of a path come from one or several policies, and run in phases: the first
+//! authentication rule that succeeds gives the identity, then all authorisation rules must pass, then headers for the
+//! endpoint are made. Whatever cannot be decided refuses the request.
+
+mod authentication;
+mod condition;
+mod denial;
+mod document;
+mod jwt;
+mod rule;
+mod success;
+mod value;
+
+pub use authentication::{ApiKeyHash, ApiKeys, Authentication, AuthenticationMethod, Credentials};
+pub use condition::{AuthCondition, Operator, Pattern};
+pub use denial::Denial;
+pub use document::AuthDocument;
+pub use jwt::{Jwt, KeySet, KeySource, TokenFault, VerifiedToken};
+pub use rule::{AuthEntry, AuthRule, Authorization, PathAuth};
+pub use success::{Success, SuccessForm, SuccessTarget};
+pub use value::AuthValue;

@@ -1,0 +1,70 @@
+//! Rules, and the rules of a path.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::{AuthCondition, Authentication, Denial, Success};
+use crate::object::ObjectRef;
+
+/// The rules of a path that are in effect.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct PathAuth {
+    /// In the order in which they are tried: by priority, then by name. The first that succeeds gives the identity.
+    /// Without any, every client is anonymous.
+    pub authentication: Box<[Arc<AuthRule<Authentication>>]>,
+    /// In the order in which they are evaluated. All must pass.
+    pub authorization: Box<[Arc<AuthRule<Authorization>>]>,
+    /// What an allowed request is given, in the order of evaluation.
+    pub success: Box<[Arc<AuthRule<Success>>]>,
+    /// The answer to a request without a valid identity.
+    pub unauthenticated: Option<Arc<AuthRule<Denial>>>,
+    /// The answer to a request that an authorisation rule refuses.
+    pub unauthorized: Option<Arc<AuthRule<Denial>>>,
+    /// Rules that cannot be used. With any, every request is refused.
+    pub unusable: Box<[Arc<AuthRule<String>>]>,
+}
+
+/// One rule of a policy; `R` is what it does.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct AuthRule<R> {
+    /// The policy that declares it.
+    pub policy: ObjectRef,
+    /// Its name in the policy, within its section.
+    pub name: Arc<str>,
+    /// Rules with a lower priority come first.
+    pub priority: i64,
+    /// The conditions of its policy: unless all are true, no rule of the policy has a part in the request.
+    pub policy_when: Arc<[AuthCondition]>,
+    /// Its own conditions: unless all are true, the rule is skipped.
+    pub when: Box<[AuthCondition]>,
+    /// Whether the policy refuses no request and only counts what it would refuse (`tidegate.io/enforcement: shadow`).
+    pub shadow: bool,
+    /// What it does.
+    pub rule: R,
+}
+
+/// A rule of any section: the unit in which policies are merged. The key of a merge is the section and the name, such as
+/// `authentication#partners`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub enum AuthEntry {
+    /// `rules.authentication`.
+    Authentication(Arc<AuthRule<Authentication>>),
+    /// `rules.authorization`.
+    Authorization(Arc<AuthRule<Authorization>>),
+    /// `rules.response.success`.
+    Success(Arc<AuthRule<Success>>),
+    /// `rules.response.unauthenticated`.
+    Unauthenticated(Arc<AuthRule<Denial>>),
+    /// `rules.response.unauthorized`.
+    Unauthorized(Arc<AuthRule<Denial>>),
+    /// A rule of any section that cannot be used, with the reason for its author.
+    Unusable(Arc<AuthRule<String>>),
+}
+
+/// A rule that allows a request, or refuses it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub enum Authorization {
+    /// `patternMatching`: all patterns must hold.
+    Patterns(Box<[AuthCondition]>),
+}
