@@ -5,6 +5,7 @@ mod request;
 mod candidate;
 mod certificate;
 mod connections;
+mod in_favour;
 mod refused;
 mod ignored;
 mod limits;
@@ -19,6 +20,7 @@ pub use certificate::Presented;
 use connections::Connections;
 pub use ignored::Ignored;
 pub(crate) use ignored::ignored;
+use in_favour::InFavour;
 pub use limits::PathView;
 pub use refused::Refused;
 pub(crate) use refused::{refusals, refused};
@@ -400,7 +402,7 @@ fn answer(
         let mut progress = PolicyProgress::default();
         loop {
             let backend = |target: &Target| has_endpoint(target).then_some(());
-            match run_policies(&mut progress, &attributes, backend, |_| None) {
+            match run_policies(&mut progress, &attributes, backend, &mut InFavour) {
                 Decision::Wait(_) => {}
                 Decision::Forward(..) => return None,
                 Decision::Answer(answer) => return Some(answer.status()),

@@ -38,6 +38,10 @@ pub(crate) enum Reason {
     NoRoute,
     /// A guard refuses it.
     Denied,
+    /// It has no valid credentials.
+    Unauthenticated,
+    /// Authorisation refuses it.
+    Forbidden,
     /// A rate limit refuses it.
     RateLimited,
     /// An authorisation service denies it.
@@ -84,7 +88,7 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// All of them, for the metrics.
-    pub(crate) const ALL: [Self; 38] = [
+    pub(crate) const ALL: [Self; 40] = [
         Self::MalformedRequest,
         Self::MissingHost,
         Self::MalformedHost,
@@ -102,6 +106,8 @@ impl Reason {
         Self::Misdirected,
         Self::NoRoute,
         Self::Denied,
+        Self::Unauthenticated,
+        Self::Forbidden,
         Self::RateLimited,
         Self::ExternalAuthDenied,
         Self::ExternalAuthFailed,
@@ -146,6 +152,8 @@ impl Reason {
             Self::Misdirected => (421, "misdirected-request", false),
             Self::NoRoute => (404, "no-route", false),
             Self::Denied => (403, "denied", false),
+            Self::Unauthenticated => (401, "unauthenticated", false),
+            Self::Forbidden => (403, "forbidden", false),
             Self::RateLimited => (429, "rate-limited", false),
             Self::ExternalAuthDenied => (403, "external-auth-denied", false),
             Self::ExternalAuthFailed => (503, "external-auth-failed", false),

@@ -69,8 +69,8 @@ pub use policy::auth;
 pub use policy::{
     Answer, AnyOr, Applies, Attributes, AuthDocument, AuthProtocol, ConnectionAttributes, Cors, Decision,
     EvaluationError, Exceeded, ExternalAuth, Guard, Limit, ListenerPolicies, Overridden, PathPolicies, PolicyMap,
-    PolicyProgress, Predicate, Question, Rate, Refusal, RuleKey, Selector, TargetPolicies, ValueExpression,
-    run_policies,
+    PolicyProgress, PolicyState, Predicate, Question, Rate, Refusal, RuleKey, Selector, TargetPolicies,
+    ValueExpression, run_policies,
 };
 
 pub use retry::RetryPolicy;

@@ -75,6 +75,24 @@ pub(crate) struct LimitDecision<'l> {
     pub(crate) shadow: Option<RateState<'l>>,
 }
 
+impl LimitDecision<'_> {
+    /// This decision, and another one about the same request by other limits.
+    pub(crate) fn and(self, other: Self) -> Self {
+        let refused_by = other.refused_by.or(self.refused_by);
+        Self {
+            refused_by,
+            tightest: refused_by.or_else(|| match (self.tightest, other.tightest) {
+                (one, Some(other)) => tighter(one, other),
+                (one, None) => one,
+            }),
+            shadow: match (self.shadow, other.shadow) {
+                (one, Some(other)) => later(one, other),
+                (one, None) => one,
+            },
+        }
+    }
+}
+
 /// The state of one rate of a limit, after the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RateState<'l> {

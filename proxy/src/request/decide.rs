@@ -217,9 +217,13 @@ impl Undecided {
         let policed = PolicyRequest { route, share, policies, effective, inbound, valid, head };
         let mut limiter = Limiter::new(&exchange.shared().counters);
         let result = admit(&policed, progress, &mut limiter, |target| exchange.usable(target));
+        let auth = progress.grant().cloned();
         let are_told = exchange.shared().options.limit_headers == LimitHeaders::Draft;
         if let Some(limits) = limiter.decision.map(|decision| LimitOutcome::of(&decision, are_told)) {
             self.exchange.outcome.limits = limits;
+        }
+        if auth.is_some() {
+            self.exchange.outcome.auth = auth;
         }
         match result? {
             PolicyResult::Admitted(admitted, target, backend) => {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use tidegate_config::model::DirectResponse;
+use tidegate_config::model::auth::AuthDenial;
 
 use crate::limit::LimitNotice;
 use crate::reason::Reason;
@@ -28,7 +29,9 @@ pub(crate) enum Content {
     Redirect(HeaderValue),
     /// The same with `Retry-After`, after which the limit admits requests again.
     Limited(Box<LimitNotice>),
-    /// Those of a route, or of an authorisation service.
+    /// The same with these values of `WWW-Authenticate`.
+    Challenged(Box<[HeaderValue]>),
+    /// Those of a route, of a policy, or of an authorisation service.
     Given(Arc<DirectResponse>),
 }
 
@@ -53,6 +56,13 @@ impl LocalReply {
         Self { content: Content::Limited(Box::new(by)), ..Reason::RateLimited.into() }
     }
 
+    /// The reply to a request that authentication or authorisation refuses.
+    pub(crate) fn unauthorized(denial: AuthDenial) -> Self {
+        let status = denial.status();
+        let content = denial.response.map_or(Content::Challenged(denial.challenges), Content::Given);
+        Self { reason: denial.refusal.into(), status, content }
+    }
+
     /// The reply to a request whose route, or share of it, has no usable backend, or a filter that cannot be applied.
     pub(crate) const fn invalid_backend(status: u16) -> Self {
         Self { reason: Reason::InvalidBackend, status, content: Content::Explained }
@@ -62,7 +72,7 @@ impl LocalReply {
     pub(crate) const fn location(&self) -> Option<&HeaderValue> {
         match &self.content {
             Content::Redirect(location) => Some(location),
-            Content::Explained | Content::Limited(_) | Content::Given(_) => None,
+            Content::Explained | Content::Limited(_) | Content::Challenged(_) | Content::Given(_) => None,
         }
     }
 
@@ -70,7 +80,17 @@ impl LocalReply {
     pub(crate) fn limit(&self) -> Option<&LimitNotice> {
         match &self.content {
             Content::Limited(limit) => Some(limit),
-            Content::Explained | Content::Redirect(_) | Content::Given(_) => None,
+            Content::Explained | Content::Redirect(_) | Content::Challenged(_) | Content::Given(_) => None,
+        }
+    }
+}
+
+impl Content {
+    /// The values of `WWW-Authenticate` of an answer of the edge.
+    pub(crate) fn challenges(&self) -> &[HeaderValue] {
+        match self {
+            Self::Challenged(challenges) => challenges,
+            Self::Explained | Self::Redirect(_) | Self::Limited(_) | Self::Given(_) => &[],
         }
     }
 }

@@ -6,6 +6,7 @@ use arrayvec::ArrayVec;
 use bytes::Bytes;
 use http::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER, SERVER, TRANSFER_ENCODING, UPGRADE, VARY,
+    WWW_AUTHENTICATE,
 };
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
@@ -168,7 +169,9 @@ pub(crate) fn render(reply: &LocalReply, labels: &ReplyFacts<'_>, method: &str, 
     let (mut headers, body) = match &reply.content {
         content if is_grpc => (trailers_only(status, reply.reason, content, labels), Bytes::new()),
         Content::Given(response) => ready(response),
-        Content::Explained | Content::Redirect(_) | Content::Limited(_) => explained(reply, labels),
+        Content::Explained | Content::Redirect(_) | Content::Limited(_) | Content::Challenged(_) => {
+            explained(reply, labels)
+        }
     };
     // Neither has a body (RFC 9110 sections 15.3.5 and 15.4.5), and only a 304 may have the length.
     let bodiless = matches!(status, 204 | 304);
@@ -177,6 +180,7 @@ pub(crate) fn render(reply: &LocalReply, labels: &ReplyFacts<'_>, method: &str, 
     }
     headers.extend(labels.server.then(|| (SERVER, HeaderValue::from_static(SERVER_NAME))));
     headers.extend(reply.location().map(|location| (LOCATION, location.clone())));
+    headers.extend(reply.content.challenges().iter().map(|challenge| (WWW_AUTHENTICATE, challenge.clone())));
     headers.extend(reply.limit().map(|limit| (RETRY_AFTER, limit.retry_after())));
     headers.extend(labels.limit.into_iter().flat_map(limit_fields));
     headers.extend(reply.reason.is_overload().then(|| (RETRY_AFTER, HeaderValue::from_static("1"))));
@@ -221,7 +225,7 @@ fn trailers_only(
     let own = headers.len();
     let given = match content {
         Content::Given(response) => &*response.headers,
-        Content::Explained | Content::Redirect(_) | Content::Limited(_) => &[],
+        Content::Explained | Content::Redirect(_) | Content::Limited(_) | Content::Challenged(_) => &[],
     };
     for (name, value) in given {
         if !describes(name) && headers.iter().take(own).all(|(set, _)| set != name) {

@@ -88,6 +88,9 @@ pub(crate) fn request<H: Head + HeaderNames>(head: &H, input: &RewriteInput<'_>,
     if input.request.protocol == Protocol::Http2 && !input.protocol.is_http2() {
         join_cookies(head, edits);
     }
+    if let Some(auth) = &input.filters.outcome.auth {
+        respond::apply(&auth.request, edits);
+    }
     input.filters.outcome.grants.iter().for_each(|granted| respond::apply(&granted.request, edits));
     let mut rewrite: Option<&PathRewrite> = None;
     for filter in input.filters.iter() {

@@ -3,7 +3,7 @@
 //!
 //! A step is pure, charges, or waits; its [`StepResult`] says which. A pure step decides by the attributes of the
 //! request and the routing model alone, and may be evaluated again after a wait. A step that charges counts the request
-//! in state outside of the model, which the proxy passes in; `explain` passes none, and charges nothing. A step that
+//! in state outside of the model, which the proxy passes in as a [`PolicyState`]; that of `explain` charges nothing. A step that
 //! waits returns a [`Question`] as data: the proxy asks it under a deadline and then goes on with the chain; `explain`
 //! goes on as if the answer allowed the request. [`PolicyProgress`] only moves forward, so that no request is charged
 //! twice and no question is asked twice.
@@ -13,8 +13,8 @@
 //! 1. the size of the body;
 //! 2. the policies that the object of the route names, which refuse every request if one of them cannot be used;
 //! 3. guards, in the order of the route, some of which wait: access by address, TLS, authorisation services;
-//! 4. limits, before the first step that waits: so requests without credentials count, and those that access refuses do
-//!    not;
+//! 4. the policies of the path, before the first guard that waits: limits, so that requests without credentials count
+//!    and those that access refuses do not; authentication and authorisation; limits by identity;
 //! 5. the answer to a CORS preflight, for which nothing is charged and nobody is asked;
 //! 6. redirects and answers of the route;
 //! 7. the authorisation service of the share.
@@ -32,6 +32,7 @@ use std::sync::Arc;
 
 pub use attributes::{Attributes, ConnectionAttributes};
 pub use auth::AuthDocument;
+use auth::{AuthDenial, AuthGrant, PathAuth};
 pub use cel::{EvaluationError, Predicate, Selector, ValueExpression};
 pub use cors::{AnyOr, Cors};
 pub use external_auth::{AuthProtocol, ExternalAuth};
@@ -49,12 +50,43 @@ use super::route::Action;
 #[derive(Debug, Default)]
 pub struct PolicyProgress {
     guards: usize,
-    limits: bool,
+    path: PathStep,
     share: bool,
+    grant: Option<Arc<AuthGrant>>,
+}
+
+/// The next step of the policies of the path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum PathStep {
+    #[default]
+    Limits,
+    Auth,
+    IdentityLimits,
+    None,
+}
+
+/// The state outside of the model that steps use.
+pub trait PolicyState<'r> {
+    /// Counts a request in all of the limits that apply to it, or returns the one that refuses it.
+    fn charge<H: Head + ?Sized>(
+        &mut self,
+        limits: &'r [Arc<Limit>],
+        attributes: &Attributes<'_, H>,
+    ) -> Option<Exceeded<'r>>;
+
+    /// Decides about a request by its credentials, as [`PathAuth::decide`] does.
+    ///
+    /// # Errors
+    /// The refusal.
+    fn authorise<H: Head + ?Sized>(
+        &mut self,
+        auth: &'r PathAuth,
+        attributes: &Attributes<'_, H>,
+    ) -> Result<AuthGrant, AuthDenial>;
 }
 
 /// The outcome of a step.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StepResult<'r> {
     /// A pure step lets the request pass.
     Passes,
@@ -62,6 +94,8 @@ pub enum StepResult<'r> {
     Answers(Answer<'r>),
     /// The step charges these limits.
     Charges(&'r [Arc<Limit>]),
+    /// The step decides by the credentials of the client.
+    Authorises(&'r PathAuth),
     /// The step waits.
     Waits(Question<'r>),
 }
@@ -80,7 +114,7 @@ pub enum Question<'r> {
 }
 
 /// The decision about a request. `B` is a backend that has an endpoint.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Decision<'r, B> {
     /// All steps let it pass, and it goes to an endpoint.
     Forward(&'r Arc<Target>, B),
@@ -91,12 +125,14 @@ pub enum Decision<'r, B> {
 }
 
 /// The edge's own answer to a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer<'r> {
     /// The request is refused.
     Refused(Refusal),
     /// A limit refuses the request.
     Limited(Exceeded<'r>),
+    /// Authentication or authorisation refuses the request.
+    Unauthorized(Box<AuthDenial>),
     /// The client is redirected to the same URL over TLS with this status.
     ToTls(u16),
     /// A CORS preflight is answered by a policy.
@@ -145,6 +181,7 @@ impl Answer<'_> {
         match self {
             Self::Refused(refusal) => refusal.status(),
             Self::Limited(_) => 429,
+            Self::Unauthorized(denial) => denial.status(),
             Self::ToTls(status) | Self::InvalidShare(status) => *status,
             Self::Preflight(_) => Cors::PREFLIGHT_STATUS,
             Self::Redirected(redirect) => redirect.status,
@@ -154,28 +191,107 @@ impl Answer<'_> {
 }
 
 impl PolicyProgress {
-    /// The step that charges, which runs once.
-    fn limits<'r, H: ?Sized>(&mut self, attributes: &Attributes<'r, H>) -> StepResult<'r> {
-        match attributes.policies {
-            Some(policies) if !policies.limits.is_empty() && !std::mem::replace(&mut self.limits, true) => {
-                StepResult::Charges(&policies.limits)
+    /// What authentication and authorisation have given the request, if they have allowed it.
+    #[must_use]
+    pub const fn grant(&self) -> Option<&Arc<AuthGrant>> {
+        self.grant.as_ref()
+    }
+
+    /// The next step of the policies of the path; `None` after the last one.
+    fn next_of_path<'r>(&mut self, policies: &'r PathPolicies) -> Option<StepResult<'r>> {
+        let charges = |limits: &'r [Arc<Limit>]| match limits {
+            [] => StepResult::Passes,
+            limits => StepResult::Charges(limits),
+        };
+        let (step, next) = match self.path {
+            PathStep::Limits => (charges(&policies.limits), PathStep::Auth),
+            PathStep::Auth => {
+                let auth = policies.auth.as_deref();
+                (auth.map_or(StepResult::Passes, StepResult::Authorises), PathStep::IdentityLimits)
             }
-            Some(_) | None => StepResult::Passes,
+            PathStep::IdentityLimits => (charges(&policies.identity_limits), PathStep::None),
+            PathStep::None => return None,
+        };
+        self.path = next;
+        Some(step)
+    }
+}
+
+/// A request on its way through the chain.
+struct Chain<'p, 'r, 'a, H: ?Sized, S> {
+    progress: &'p mut PolicyProgress,
+    attributes: &'a Attributes<'r, H>,
+    state: &'a mut S,
+    /// The policy that answers it, if it is a CORS preflight. No step waits, charges or decides by credentials for one,
+    /// because it comes without them.
+    preflight: Option<&'r Arc<Cors>>,
+}
+
+impl<'r, H: Head + ?Sized, S: PolicyState<'r>> Chain<'_, 'r, '_, H, S> {
+    /// The decision that a step leads to, if it ends the chain or waits.
+    fn apply<B>(&mut self, step: StepResult<'r>) -> Option<Decision<'r, B>> {
+        match step {
+            StepResult::Passes => None,
+            StepResult::Answers(answer) => Some(Decision::Answer(answer)),
+            StepResult::Charges(_) | StepResult::Authorises(_) | StepResult::Waits(_) if self.preflight.is_some() => {
+                None
+            }
+            StepResult::Charges(limits) => {
+                let exceeded = match &self.progress.grant {
+                    Some(grant) => self.state.charge(limits, &self.attributes.with_auth(&grant.document)),
+                    None => self.state.charge(limits, self.attributes),
+                };
+                exceeded.map(|exceeded| Decision::Answer(Answer::Limited(exceeded)))
+            }
+            StepResult::Authorises(auth) => match self.state.authorise(auth, self.attributes) {
+                Ok(grant) => {
+                    self.progress.grant = Some(Arc::new(grant));
+                    None
+                }
+                Err(denial) => Some(Decision::Answer(Answer::Unauthorized(Box::new(denial)))),
+            },
+            StepResult::Waits(question) => Some(Decision::Wait(question)),
         }
+    }
+
+    /// The policies of the path, in their order.
+    fn path<B>(&mut self) -> Option<Decision<'r, B>> {
+        let policies = self.attributes.policies?;
+        while let Some(step) = self.progress.next_of_path(policies) {
+            if let Some(decision) = self.apply(step) {
+                return Some(decision);
+            }
+        }
+        None
+    }
+
+    /// The guards of the route, with the policies of the path before the first that waits.
+    fn guards<B>(&mut self, has_endpoint: impl Fn() -> bool) -> Option<Decision<'r, B>> {
+        while let Some(guard) = self.attributes.route.guards.get(self.progress.guards) {
+            let step = guard.step(self.attributes, &has_endpoint);
+            if step.waits()
+                && let Some(decision) = self.path()
+            {
+                return Some(decision);
+            }
+            self.progress.guards += 1;
+            if let Some(decision) = self.apply(step) {
+                return Some(decision);
+            }
+        }
+        None
     }
 }
 
 /// Runs the chain for a request from where it has come to, until a step answers or waits, or the request goes to an
-/// endpoint. `backend` returns the backend of a target that has an endpoint; `charge` counts the request in all of the
-/// limits that apply to it, or returns the one that refuses it.
+/// endpoint. `backend` returns the backend of a target that has an endpoint.
 ///
-/// A CORS preflight is answered after the guards. No step waits for it, because it comes without the credentials that
-/// an answer would depend on.
+/// A CORS preflight is answered after the guards.
 pub fn run_policies<'r, B, H: Head + ?Sized>(
     progress: &mut PolicyProgress,
     attributes: &Attributes<'r, H>,
     backend: impl Fn(&'r Target) -> Option<B>,
-    mut charge: impl FnMut(&'r [Arc<Limit>]) -> Option<Exceeded<'r>>,
+    state: &mut impl PolicyState<'r>,
 ) -> Decision<'r, B> {
     let Attributes { route, share, .. } = *attributes;
     let preflight = Cors::applied(route, share).filter(|_| Cors::is_preflight(attributes.head));
@@ -186,27 +302,9 @@ pub fn run_policies<'r, B, H: Head + ?Sized>(
     if attributes.policies.is_some_and(|policies| policies.closed) {
         return Decision::Answer(Answer::Refused(Refusal::Denied));
     }
-    // No step waits or charges for a preflight.
-    let mut apply = |result: StepResult<'r>| match result {
-        StepResult::Passes => None,
-        StepResult::Answers(answer) => Some(Decision::Answer(answer)),
-        StepResult::Charges(_) | StepResult::Waits(_) if preflight.is_some() => None,
-        StepResult::Charges(limits) => charge(limits).map(|exceeded| Decision::Answer(Answer::Limited(exceeded))),
-        StepResult::Waits(question) => Some(Decision::Wait(question)),
-    };
     let has_endpoint = || route.action.targets().any(|target| backend(target).is_some());
-    while let Some(guard) = route.guards.get(progress.guards) {
-        let result = guard.step(attributes, has_endpoint);
-        let limits = if result.waits() { progress.limits(attributes) } else { StepResult::Passes };
-        if let Some(decision) = apply(limits) {
-            return decision;
-        }
-        progress.guards += 1;
-        if let Some(decision) = apply(result) {
-            return decision;
-        }
-    }
-    if let Some(decision) = apply(progress.limits(attributes)) {
+    let mut chain = Chain { progress, attributes, state, preflight };
+    if let Some(decision) = chain.guards(has_endpoint).or_else(|| chain.path()) {
         return decision;
     }
     match (preflight, &route.action) {
@@ -230,7 +328,6 @@ pub fn run_policies<'r, B, H: Head + ?Sized>(
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
     use std::sync::LazyLock;
     use std::time::{Duration, SystemTime};
 
@@ -243,6 +340,35 @@ mod tests {
     use super::super::settings::Effective;
     use super::*;
     use crate::object::{Age, Kind, ObjectName, ObjectRef};
+
+    /// Notes its events, and may refuse.
+    #[derive(Default)]
+    struct State {
+        refuses: bool,
+        events: Vec<String>,
+    }
+
+    impl<'r> PolicyState<'r> for State {
+        fn charge<H: Head + ?Sized>(
+            &mut self,
+            limits: &'r [Arc<Limit>],
+            attributes: &Attributes<'_, H>,
+        ) -> Option<Exceeded<'r>> {
+            let [limit] = limits else { panic!("{} limits", limits.len()) };
+            let known = if attributes.auth.is_some() { " by identity" } else { "" };
+            self.events.push(format!("charge{known}"));
+            self.refuses.then_some(Exceeded { limit, rate: limit.rates[0], resets_in: Duration::ZERO })
+        }
+
+        fn authorise<H: Head + ?Sized>(
+            &mut self,
+            auth: &'r PathAuth,
+            attributes: &Attributes<'_, H>,
+        ) -> Result<AuthGrant, AuthDenial> {
+            self.events.push("authorise".to_owned());
+            auth.decide(attributes, |_, _, _| unreachable!("no rule reads tokens"))
+        }
+    }
 
     fn target(name: &str) -> Arc<Target> {
         let backend = BackendKey::tcp(ObjectName::new("shop", name), 80);
@@ -285,23 +411,17 @@ mod tests {
         });
         let policies = PathPolicies { limits: [limit].into(), ..PathPolicies::default() };
         let attributes = Attributes { policies: Some(&policies), ..attributes(route, head) };
-        let (mut progress, events) = (PolicyProgress::default(), RefCell::new(Vec::new()));
-        let charge = |limits: &[Arc<Limit>]| {
-            events.borrow_mut().push("charge".to_owned());
-            let limit = &*policies.limits[0];
-            assert_eq!(limits.len(), 1);
-            refuses.then_some(Exceeded { limit, rate: limit.rates[0], resets_in: Duration::ZERO })
-        };
+        let (mut progress, mut state) = (PolicyProgress::default(), State { refuses, ..State::default() });
         let status = loop {
-            match run_policies(&mut progress, &attributes, |_| Some(()), charge) {
+            match run_policies(&mut progress, &attributes, |_| Some(()), &mut state) {
                 Decision::Wait(Question::ExternalAuth(service)) => {
-                    events.borrow_mut().push(service.target.backend.service.name.to_string());
+                    state.events.push(service.target.backend.service.name.to_string());
                 }
                 Decision::Forward(..) => break 0,
                 Decision::Answer(answer) => break answer.status(),
             }
         };
-        let events = events.into_inner();
+        let events = state.events;
         assert_eq!((events.iter().map(|event| &**event).collect::<Vec<_>>(), status), (want.0.to_vec(), want.1));
     }
 
@@ -334,7 +454,8 @@ mod tests {
         for (head, policies, want) in heads.iter().flat_map(|head| [(head, Some(&closed), true), (head, None, false)]) {
             let route = route(&guards, &[cors(5)], share(Destination::Target(target("web")), None, &[]));
             let attributes = Attributes { policies, ..attributes(&route, head) };
-            let decision = run_policies(&mut PolicyProgress::default(), &attributes, |_| Some(()), |_| None);
+            let decision =
+                run_policies(&mut PolicyProgress::default(), &attributes, |_| Some(()), &mut State::default());
             assert_eq!(decision == Decision::Answer(Answer::Refused(Refusal::Denied)), want, "{head:?}");
         }
     }
@@ -369,7 +490,7 @@ mod tests {
         let (mut progress, mut asked) = (PolicyProgress::default(), Vec::new());
         let decision = loop {
             let backend = |target: &Target| (&*target.backend.service.name != "empty").then_some(());
-            match run_policies(&mut progress, &attributes, backend, |_| None) {
+            match run_policies(&mut progress, &attributes, backend, &mut State::default()) {
                 Decision::Wait(Question::ExternalAuth(service)) => asked.push(service),
                 decision @ (Decision::Forward(..) | Decision::Answer(_)) => break decision,
             }
@@ -385,11 +506,11 @@ mod tests {
         let (web, empty) = (target("web"), target("empty"));
         let to = |target: &Arc<Target>| Destination::Target(Arc::clone(target));
         let refused = |refusal| Decision::Answer(Answer::Refused(refusal));
-        let forward = Decision::Forward(&web, ());
-        check(&route(&[], &[], share(to(&web), None, &[])), &get, &[], forward);
+        let forward = || Decision::Forward(&web, ());
+        check(&route(&[], &[], share(to(&web), None, &[])), &get, &[], forward());
         let guards = [ask(&first), Guard::RequireEndpoints, ask(&second)];
         let guarded = |to, guards: &[Guard]| route(guards, &[], share(to, Some(Arc::clone(&of_share)), &[]));
-        check(&guarded(to(&web), &guards), &get, &[&first, &second, &of_share], forward);
+        check(&guarded(to(&web), &guards), &get, &[&first, &second, &of_share], forward());
         check(&guarded(to(&empty), &guards), &get, &[&first], refused(Refusal::NoEndpoints));
         check(&guarded(to(&empty), &[]), &get, &[&of_share], refused(Refusal::NoEndpoints));
         let invalid = Decision::Answer(Answer::InvalidShare(500));
@@ -412,9 +533,9 @@ mod tests {
         check(&route(&guards, &of_route, to(&[])), &preflight, &[], answer(by_route));
         check(&route(&guards, &[], to(&of_share)), &preflight, &[], answer(by_share));
         check(&route(&guards, &of_route, to(&of_share)), &preflight, &[], answer(by_share));
-        let forward = Decision::Forward(&web, ());
-        check(&route(&guards, &[], to(&[])), &preflight, &[&first, &first, &first], forward);
-        check(&route(&guards, &of_route, to(&[])), &plain, &[&first, &first, &first], forward);
+        let forward = || Decision::Forward(&web, ());
+        check(&route(&guards, &[], to(&[])), &preflight, &[&first, &first, &first], forward());
+        check(&route(&guards, &of_route, to(&[])), &plain, &[&first, &first, &first], forward());
         let denied = Decision::Answer(Answer::Refused(Refusal::Denied));
         check(&route(&[Guard::DenyAll], &of_route, to(&of_share)), &preflight, &[], denied);
     }

@@ -30,8 +30,10 @@ pub struct PathPolicies {
     pub closed: bool,
     /// Authentication and authorisation, if a policy of the path asks for it.
     pub auth: Option<Arc<PathAuth>>,
-    /// The limits, in the order of their names.
+    /// The limits that do not depend on the identity of the client, in the order of their names.
     pub limits: Box<[Arc<Limit>]>,
+    /// The limits that depend on the identity of the client, in the order of their names.
+    pub identity_limits: Box<[Arc<Limit>]>,
     /// Limits that are not in effect, because they depend on the identity of the client and no policy of the path
     /// determines it.
     pub without_identity: Box<[Arc<Limit>]>,

@@ -190,5 +190,5 @@ fn effective(path: &[&PolicyClaim]) -> PathPolicies {
     let limits = entries.values().map(|entry| Arc::clone(entry.value)).filter(|limit| !limit.rates.is_empty());
     let (without_identity, limits): (Vec<_>, Vec<_>) = limits.partition(|limit| limit.reads_identity());
     let (limits, without_identity, overridden) = (limits.into(), without_identity.into(), overridden.into());
-    PathPolicies { closed, auth: None, limits, without_identity, overridden }
+    PathPolicies { closed, auth: None, limits, identity_limits: Box::default(), without_identity, overridden }
 }

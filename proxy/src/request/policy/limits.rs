@@ -1,11 +1,12 @@
-//! The step that charges: the limits of a path that apply to a request.
+//! The state of policies in the proxy: the counters of limits, which the step that charges uses.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use smallvec::SmallVec;
-use tidegate_config::model::{Applies, Attributes, Exceeded, Head, Limit};
+use tidegate_config::model::auth::{AuthDenial, AuthGrant, PathAuth};
+use tidegate_config::model::{Applies, Attributes, Exceeded, Head, Limit, PolicyState};
 
+use crate::clock;
 use crate::limit::{Counters, LimitCharge, LimitDecision, RateState, Values};
 use crate::observe::limit_metrics::FailedExpression;
 
@@ -16,7 +17,7 @@ const LIMITS: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Limiter<'r> {
     counters: &'r Counters,
-    /// The decision, once the request has come to the limits.
+    /// The decision of all limits that the request has come to; `None` before the first.
     pub(crate) decision: Option<LimitDecision<'r>>,
 }
 
@@ -26,15 +27,14 @@ impl<'r> Limiter<'r> {
         Self { counters, decision: None }
     }
 
-    /// Counts a request in all limits that apply to it, or in none if one of them refuses it, which is returned. A
-    /// limit does not apply if a condition of it cannot be evaluated, unless because the request is too large.
-    pub(super) fn charge<H: Head + ?Sized>(
-        &mut self,
+    /// The limits that apply to a request. A limit does not apply if a condition of it cannot be evaluated, unless
+    /// because the request is too large.
+    fn charges<H: Head + ?Sized>(
+        &self,
         limits: &'r [Arc<Limit>],
         attributes: &Attributes<'_, H>,
-        now: Instant,
-    ) -> Option<Exceeded<'r>> {
-        let mut charges: SmallVec<[LimitCharge<'r>; LIMITS]> = SmallVec::new();
+    ) -> SmallVec<[LimitCharge<'r>; LIMITS]> {
+        let mut charges = SmallVec::new();
         for limit in limits {
             match limit.applies(attributes) {
                 Applies::Yes => charges.push(LimitCharge { limit, values: values(self.counters, limit, attributes) }),
@@ -47,9 +47,31 @@ impl<'r> Limiter<'r> {
                 Applies::Failed(_) => self.counters.failed(limit, FailedExpression::When),
             }
         }
-        let decision = if charges.is_empty() { LimitDecision::default() } else { self.counters.decide(&charges, now) };
-        self.decision = Some(decision);
+        charges
+    }
+}
+
+impl<'r> PolicyState<'r> for Limiter<'r> {
+    fn charge<H: Head + ?Sized>(
+        &mut self,
+        limits: &'r [Arc<Limit>],
+        attributes: &Attributes<'_, H>,
+    ) -> Option<Exceeded<'r>> {
+        let charges = self.charges(limits, attributes);
+        let decision = match &*charges {
+            [] => LimitDecision::default(),
+            charges => self.counters.decide(charges, clock::now()),
+        };
+        self.decision = Some(self.decision.unwrap_or_default().and(decision));
         decision.refused_by.map(|RateState { limit, rate, resets_in, .. }| Exceeded { limit, rate, resets_in })
+    }
+
+    fn authorise<H: Head + ?Sized>(
+        &mut self,
+        auth: &'r PathAuth,
+        attributes: &Attributes<'_, H>,
+    ) -> Result<AuthGrant, AuthDenial> {
+        auth.decide(attributes, |jwt, token, now| jwt.verify(token, now).map(Arc::new))
     }
 }
 

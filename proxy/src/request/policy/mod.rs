@@ -11,12 +11,13 @@ use std::sync::Arc;
 use http::HeaderValue;
 pub(in crate::request) use limits::Limiter;
 pub(crate) use outcome::{LimitOutcome, PolicyOutcome};
+use tidegate_config::model::auth::AuthRefusal;
 use tidegate_config::model::{
     Answer, Attributes, Backend, ConnectionAttributes, Decision, Effective, ExternalAuth, Head, ListenerName,
     PathPolicies, PolicyProgress, Question, Redirect, Refusal, Route, Target, WeightedTarget, run_policies,
 };
 
-use crate::clock::{self, wall};
+use crate::clock::wall;
 use crate::connection::ConnectionFacts;
 use crate::reason::Reason;
 use crate::request::client::Client;
@@ -130,8 +131,7 @@ pub(crate) fn admit<'a, H: Head + ?Sized>(
         effective,
         now: wall,
     };
-    let charge = |limits| limiter.charge(limits, &attributes, clock::now());
-    match run_policies(progress, &attributes, backend, charge) {
+    match run_policies(progress, &attributes, backend, limiter) {
         Decision::Forward(target, backend) => {
             let admitted = Admitted { route: Arc::clone(route) };
             Ok(PolicyResult::Admitted(admitted, Arc::clone(target), Arc::clone(backend)))
@@ -147,6 +147,7 @@ fn reply<H: Head + ?Sized>(request: &PolicyRequest<'_, H>, answer: Answer<'_>) -
     match answer {
         Answer::Refused(refusal) => Reason::from(refusal).into(),
         Answer::Limited(exceeded) => LocalReply::limited(exceeded.into()),
+        Answer::Unauthorized(denial) => LocalReply::unauthorized(*denial),
         Answer::ToTls(status) => {
             let scheme = if client.websocket { "wss" } else { "https" };
             away(status, location(scheme, &valid.host, None, head.path(), head))
@@ -155,6 +156,15 @@ fn reply<H: Head + ?Sized>(request: &PolicyRequest<'_, H>, answer: Answer<'_>) -
         Answer::Redirected(redirect) => elsewhere(request, redirect),
         Answer::Responded(response) => LocalReply::direct(response),
         Answer::InvalidShare(status) => LocalReply::invalid_backend(status),
+    }
+}
+
+impl From<AuthRefusal> for Reason {
+    fn from(refusal: AuthRefusal) -> Self {
+        match refusal {
+            AuthRefusal::Unauthenticated => Self::Unauthenticated,
+            AuthRefusal::Unauthorized => Self::Forbidden,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_config::model::HeaderEdits;
+use tidegate_config::model::auth::AuthGrant;
 
 use super::external_auth::Grants;
 use crate::limit::{LimitDecision, LimitName, LimitNotice};
@@ -13,6 +14,8 @@ use crate::limit::{LimitDecision, LimitName, LimitNotice};
 pub(crate) struct PolicyOutcome {
     /// The CORS headers of responses, if the route has a policy.
     pub(in crate::request) cors: Option<Box<HeaderEdits>>,
+    /// What authentication and authorisation have given it. Its edits of the request apply before all others.
+    pub(in crate::request) auth: Option<Arc<AuthGrant>>,
     /// The grants of authorisation services. Their edits of the request apply before the filters of the route, those of
     /// the response after them.
     pub(in crate::request) grants: Vec<Arc<Grants>>,
@@ -32,10 +35,15 @@ pub(crate) struct LimitOutcome {
 impl PolicyOutcome {
     /// Nothing.
     pub(crate) const NOTHING: Self =
-        Self { cors: None, grants: Vec::new(), limits: LimitOutcome { tightest: None, shadow: None } };
+        Self { cors: None, auth: None, grants: Vec::new(), limits: LimitOutcome { tightest: None, shadow: None } };
 
-    /// The client, as the first authorisation service that says so knows it.
+    /// The client, as its credentials name it, else as the first authorisation service that says so knows it.
     pub(in crate::request) fn user(&self) -> Option<&str> {
+        let by_credentials = self.auth.as_ref().and_then(|auth| auth.user.as_deref());
+        by_credentials.or_else(|| self.user_of_service())
+    }
+
+    fn user_of_service(&self) -> Option<&str> {
         self.grants.iter().find_map(|granted| granted.identity.as_deref())
     }
 }

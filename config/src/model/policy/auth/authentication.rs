@@ -58,6 +58,23 @@ pub struct ApiKeyHash(pub [u8; 32]);
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct ApiKeys(pub HashMap<ApiKeyHash, Arc<Value>>);
 
+impl ApiKeyHash {
+    /// The hash of a key.
+    #[must_use]
+    pub fn of(key: &[u8]) -> Self {
+        let digest = ring::digest::digest(&ring::digest::SHA256, key);
+        Self(digest.as_ref().try_into().unwrap_or_default())
+    }
+}
+
+impl ApiKeys {
+    /// The identity of a key.
+    #[must_use]
+    pub fn identity(&self, key: &str) -> Option<&Value> {
+        self.0.get(&ApiKeyHash::of(key.as_bytes())).map(|identity| &**identity)
+    }
+}
+
 /// Without the hash.
 impl fmt::Debug for ApiKeyHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

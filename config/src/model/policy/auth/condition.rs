@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::super::super::condition::Head;
 use super::super::super::expression::Expression;
-use super::super::{Predicate, Selector};
+use super::super::{Attributes, Predicate, Selector};
+use super::evaluate::text_of;
 
 /// A condition of a policy or a rule, or a pattern of an authorisation rule.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -42,4 +44,52 @@ pub enum Operator {
     Excludes(Box<str>),
     /// `matches`: a part of the text of the value matches this regular expression.
     Matches(Expression),
+}
+
+impl AuthCondition {
+    /// Whether it holds for a request; `None` if it has no result.
+    pub fn holds<H: Head + ?Sized>(&self, attributes: &Attributes<'_, H>) -> Option<bool> {
+        match self {
+            Self::Predicate(predicate) => predicate.holds(attributes).ok(),
+            Self::Pattern(pattern) => pattern.holds(attributes),
+            Self::All(conditions) => Self::all(conditions, attributes),
+            Self::Any(conditions) => Self::fold(conditions, true, attributes),
+        }
+    }
+
+    /// Whether all conditions hold; `None` if one has no result and none is false.
+    pub(super) fn all<H: Head + ?Sized>(conditions: &[Self], attributes: &Attributes<'_, H>) -> Option<bool> {
+        Self::fold(conditions, false, attributes)
+    }
+
+    /// The result of conditions one of which decides by this result.
+    fn fold<H: Head + ?Sized>(conditions: &[Self], decides: bool, attributes: &Attributes<'_, H>) -> Option<bool> {
+        let mut result = Some(!decides);
+        for condition in conditions {
+            match condition.holds(attributes) {
+                Some(holds) if holds == decides => return Some(decides),
+                Some(_) => {}
+                None => result = None,
+            }
+        }
+        result
+    }
+}
+
+impl Pattern {
+    /// Whether it holds. A value that a request does not have is an empty text.
+    fn holds<H: Head + ?Sized>(&self, attributes: &Attributes<'_, H>) -> Option<bool> {
+        let text = || self.selector.text(attributes).unwrap_or_default();
+        let includes = |constant: &str| {
+            let elements = self.selector.elements(attributes).unwrap_or_default();
+            elements.iter().any(|element| text_of(element) == constant)
+        };
+        Some(match &self.operator {
+            Operator::Equals(constant) => *text() == **constant,
+            Operator::Differs(constant) => *text() != **constant,
+            Operator::Includes(constant) => includes(constant),
+            Operator::Excludes(constant) => !includes(constant),
+            Operator::Matches(expression) => return expression.test(text().as_bytes()),
+        })
+    }
 }

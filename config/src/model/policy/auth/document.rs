@@ -7,13 +7,37 @@ use serde_json::{Map, Value};
 /// The results of the rules of a request so far: `identity`, and by the names of their rules `authorization` and
 /// `response`.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub struct AuthDocument(pub(in crate::model) Map<String, Value>);
+pub struct AuthDocument(Map<String, Value>);
+
+/// The maximum length of the client's name in the log, in bytes.
+const USER_BYTES_MAX: usize = 256;
 
 impl AuthDocument {
     /// The value that these names of fields lead to.
     pub(in crate::model) fn get(&self, path: &[Box<str>]) -> Option<&Value> {
         let (first, rest) = path.split_first()?;
         rest.iter().try_fold(self.0.get(&**first)?, |value, field| value.get(&**field))
+    }
+
+    /// Sets the identity.
+    pub(in crate::model) fn put_identity(&mut self, identity: Value) {
+        self.0.insert("identity".to_owned(), identity);
+    }
+
+    /// Adds the result of a rule to a section.
+    pub(super) fn put(&mut self, section: &str, rule: &str, value: Value) {
+        let section = self.0.entry(section).or_insert_with(|| Value::Object(Map::new()));
+        if let Value::Object(section) = section {
+            section.insert(rule.to_owned(), value);
+        }
+    }
+
+    /// The client: the subject of a token, or the name of the Secret of an API key.
+    pub(super) fn user(&self) -> Option<Box<str>> {
+        let identity = self.0.get("identity")?;
+        let secret = || identity.get("metadata")?.get("name");
+        let user = identity.get("sub").or_else(secret)?.as_str()?;
+        Some(user.get(..user.floor_char_boundary(USER_BYTES_MAX))?.into())
     }
 }
 

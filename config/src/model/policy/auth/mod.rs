@@ -6,17 +6,23 @@
 
 mod authentication;
 mod condition;
+mod credentials;
 mod denial;
 mod document;
+mod evaluate;
 mod jwt;
 mod rule;
 mod success;
 mod value;
 
+#[cfg(test)]
+mod tests;
+
 pub use authentication::{ApiKeyHash, ApiKeys, Authentication, AuthenticationMethod, Credentials};
 pub use condition::{AuthCondition, Operator, Pattern};
-pub use denial::Denial;
+pub use denial::{AuthDenial, AuthRefusal, Denial};
 pub use document::AuthDocument;
+pub use evaluate::{AuthGrant, AuthRuleName};
 pub use jwt::{Jwt, KeySet, KeySource, TokenFault, VerifiedToken};
 pub use rule::{AuthEntry, AuthRule, Authorization, PathAuth};
 pub use success::{Success, SuccessForm, SuccessTarget};

@@ -146,7 +146,7 @@ struct Size {
     bytes: f64,
     /// Its elements, if it is a list or a map.
     elements: f64,
-    /// The elements of the largest list in it.
+    /// The mean number of elements of the lists in it.
     within: f64,
 }
 
@@ -157,7 +157,8 @@ impl Size {
     fn of(attribute: &Attribute) -> Self {
         if matches!(attribute, Attribute::Auth(_)) {
             let (elements, texts) = (float(json::NODES_MAX), float(json::BYTES_MAX));
-            return Self { bytes: texts + elements * SCALAR_BYTES, elements, within: elements };
+            // All values in it are counted together: if it has so many elements, these have none of their own.
+            return Self { bytes: texts + elements * SCALAR_BYTES, elements, within: 1.0 };
         }
         attribute.text_bytes_max().map_or(SCALAR, |bytes| Self::text(float(bytes)))
     }
@@ -170,6 +171,12 @@ impl Size {
     fn or(self, other: Self) -> Self {
         let Self { bytes, elements, within } = other;
         Self { bytes: self.bytes.max(bytes), elements: self.elements.max(elements), within: self.within.max(within) }
+    }
+
+    /// One element of it, which may be the largest part of it.
+    const fn part(self) -> Self {
+        let elements = if self.within > 0.0 { self.elements.max(self.within) } else { 0.0 };
+        Self { elements, ..self }
     }
 
     /// An element of it of this size in bytes.
@@ -288,7 +295,7 @@ impl<'a> Measure<'a> {
             }
             "string" | "bytes" => self.text(first.bytes * 2.0),
             "_?_:_" | "value" | "or" | "orValue" | "of" | "ofNonZeroValue" => any,
-            "_[_]" | "_[?_]" | "_?._" => first.element(first.bytes),
+            "_[_]" | "_[?_]" | "_?._" => first.part(),
             _ => {
                 self.step(bytes / READ_BYTES);
                 self.made(Size { bytes, elements: first.elements + second.elements, within: any.within })

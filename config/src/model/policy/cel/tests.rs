@@ -10,7 +10,7 @@ use super::super::super::path::PathMatch;
 use super::super::super::route::{Action, Origin, Route};
 use super::super::super::sample::SampleHead;
 use super::super::super::settings::Effective;
-use super::super::ConnectionAttributes;
+use super::super::{AuthDocument, ConnectionAttributes};
 use super::*;
 use crate::model::ListenerName;
 use crate::object::{Age, Kind, ObjectName, ObjectRef};
@@ -269,8 +269,86 @@ fn a_reference_to_the_identity_is_one_by_the_syntax_tree() {
 
 #[test]
 fn without_an_identity_a_reference_to_it_is_an_error() {
-    value("auth.identity.sub", "!there is no auth");
-    value("has(auth.identity) ? 'a' : 'b'", "!there is no auth");
+    value("auth.identity.sub", "!the request has no auth.identity.sub");
+    value("has(auth.identity) ? 'a' : 'b'", "b");
+}
+
+/// The value of an expression as JSON for a request of a known client.
+#[track_caller]
+fn known(source: &str, want: &str) {
+    let mut auth = AuthDocument::default();
+    auth.put_identity(serde_json::json!({
+        "sub": "anna", "age": 7, "share": 0.5, "admin": false, "none": null, "groups": ["dev", "ops"],
+        "metadata": {"annotations": {"example.com/plan": "gold"}},
+        "long": "x".repeat(json::BYTES_MAX + 1), "many": vec![0; json::NODES_MAX],
+    }));
+    let expression = ValueExpression::new(source).unwrap_or_else(|why| panic!("{source}: {why}"));
+    let got = with(&head(), |attributes| match expression.json(&attributes.with_auth(&auth)) {
+        Ok(value) => value.to_string(),
+        Err(error) => format!("!{error}"),
+    });
+    assert_eq!(got, want, "{source}");
+}
+
+#[test]
+fn expressions_read_what_is_known_of_the_client() {
+    known("auth.identity.sub", r#""anna""#);
+    known("auth.identity['sub'] + request.method", r#""annaGET""#);
+    known("auth.identity.metadata.annotations['example.com/plan']", r#""gold""#);
+    known("auth.identity.metadata", r#"{"annotations":{"example.com/plan":"gold"}}"#);
+    known("auth.identity.age + 1 == 8 && auth.identity.share < 1.0", "true");
+    known("auth.identity.age == 7.0 && !auth.identity.admin", "true");
+    known("'ops' in auth.identity.groups && !('web' in auth.identity.groups)", "true");
+    known("auth.identity.groups.exists(group, group.startsWith('d'))", "true");
+    known("auth.identity.groups.map(group, group + '!')", r#"["dev!","ops!"]"#);
+    known("auth.identity.groups[0]", r#""dev""#);
+    known("has(auth.identity.sub) && !has(auth.identity.email)", "true");
+    known("auth.identity.?email.orValue('nobody')", r#""nobody""#);
+    known("{'user': auth.identity.sub, 'n': [1, 2.5, null]}.user", r#""anna""#);
+    known("[1, 2.5, null, true]", "[1,2.5,null,true]");
+    known("auth.identity.none == null", "true");
+    known("auth.identity.email", "!the request has no auth.identity.email");
+    known("auth.response.x", "!the request has no auth.response.x");
+    known("auth.identity.long", "!auth.identity.long is too long");
+    known("size(auth.identity.many)", "!auth.identity.many is too long");
+    known("request.time", "!the result has no form in JSON");
+}
+
+#[test]
+fn what_is_known_of_the_client_has_four_parts() {
+    let refused = |source: &str| ValueExpression::new(source).unwrap_err();
+    assert_eq!(refused("auth"), "auth can only be used by one of its fields");
+    assert_eq!(refused("auth.user"), "there is no attribute auth.user");
+}
+
+#[test]
+fn a_selector_names_an_attribute() {
+    let mut auth = AuthDocument::default();
+    let annotations = serde_json::json!({"example.com/plan": "gold"});
+    auth.put_identity(serde_json::json!({"n": 1, "list": ["a"], "annotations": annotations}));
+    let check = |source: &str, want: Result<Option<&str>, &str>| {
+        let got = Selector::new(source).map(|selector| {
+            let text = |attributes: &Attributes<'_, SampleHead>| {
+                selector.text(&attributes.with_auth(&auth)).map(std::borrow::Cow::into_owned)
+            };
+            with(&head(), text)
+        });
+        assert_eq!(got.as_ref().map(Option::as_deref).map_err(|why| &**why), want, "{source}");
+    };
+    check("context.request.http.method", Ok(Some("GET")));
+    check("context.request.http.headers.X-Tenant", Ok(Some("acme")));
+    check("request.url_path", Ok(Some("/shop/cart")));
+    check("request.size", Ok(Some("7")));
+    check("context.source.address", Ok(Some("192.0.2.9")));
+    check("auth.identity.n", Ok(Some("1")));
+    check("auth.identity.list", Ok(Some(r#"["a"]"#)));
+    check(r"auth.identity.annotations.example\.com/plan", Ok(Some("gold")));
+    check("auth.identity.none", Ok(None));
+    check("auth.identity", Ok(Some(r#"{"annotations":{"example.com/plan":"gold"},"list":["a"],"n":1}"#)));
+    check("auth.identity.list.#", Err("# is not understood in a selector: use an expression"));
+    check("auth.identity.n.@base64:encode", Err("@ is not understood in a selector: use an expression"));
+    check("context.request.http.body", Err("there is no such attribute"));
+    check("", Err("there is no such attribute"));
 }
 
 #[test]
@@ -283,7 +361,7 @@ fn a_predicate_is_true_or_false() {
     check("request.size > 7", Ok(false));
     check("request.method", Err("the result is neither true nor false"));
     check("request.headers.none == ''", Err("the request has no request.headers['none']"));
-    check("auth.identity.admin", Err("there is no auth"));
+    check("auth.identity.admin", Err("the request has no auth.identity.admin"));
 }
 
 #[test]
