@@ -194,8 +194,10 @@ fn decision_code_is_synchronous() {
 #[test]
 fn the_model_depends_on_no_external_format() {
     let outside = ["k8s_openapi", "kube::", "serde_json", "pingora"];
+    // What expressions of policies see of clients is JSON: the claims of tokens, the metadata of Secrets.
+    let is_allowed = |name: &str, word: &str| word == "serde_json" && name.starts_with("config/src/model/policy/");
     check(|name, text| {
-        let found = outside.iter().find(|word| text.contains(**word))?;
+        let found = outside.iter().find(|word| text.contains(**word) && !is_allowed(name, word))?;
         name.starts_with("config/src/model/").then(|| format!("names {found}"))
     });
 }

@@ -3,10 +3,10 @@
 //!
 //! A step is pure, charges, or waits; its [`StepResult`] says which. A pure step decides by the attributes of the
 //! request and the routing model alone, and may be evaluated again after a wait. A step that charges counts the request
-//! in state outside of the model, which the proxy passes in as a [`PolicyState`]; that of `explain` charges nothing. A step that
-//! waits returns a [`Question`] as data: the proxy asks it under a deadline and then goes on with the chain; `explain`
-//! goes on as if the answer allowed the request. [`PolicyProgress`] only moves forward, so that no request is charged
-//! twice and no question is asked twice.
+//! in state outside of the model, which the proxy passes in as a [`PolicyState`]; that of `explain` charges nothing. A
+//! step that waits returns a [`Question`] as data: the proxy asks it under a deadline and then goes on with the chain;
+//! `explain` goes on as if the answer allowed the request. [`PolicyProgress`] only moves forward, so that no request is
+//! charged twice and no question is asked twice.
 //!
 //! The chain:
 //!

@@ -23,7 +23,7 @@ pub use condition::{AuthCondition, Operator, Pattern};
 pub use denial::{AuthDenial, AuthRefusal, Denial};
 pub use document::AuthDocument;
 pub use evaluate::{AuthGrant, AuthRuleName};
-pub use jwt::{Jwt, KeySet, KeySource, TokenFault, VerifiedToken};
+pub use jwt::{Jwt, KeySet, KeySetFault, KeySource, TokenFault, VerifiedToken};
 pub use rule::{AuthEntry, AuthRule, Authorization, PathAuth};
 pub use success::{Success, SuccessForm, SuccessTarget};
 pub use value::AuthValue;

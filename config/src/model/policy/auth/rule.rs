@@ -44,8 +44,8 @@ pub struct AuthRule<R> {
     pub rule: R,
 }
 
-/// A rule of any section: the unit in which policies are merged. The key of a merge is the section and the name, such as
-/// `authentication#partners`.
+/// A rule of any section: the unit in which policies are merged. The key of a merge is the section and the name, such
+/// as `authentication#partners`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub enum AuthEntry {
     /// `rules.authentication`.

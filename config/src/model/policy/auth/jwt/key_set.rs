@@ -1,0 +1,96 @@
+//! The keys of an issuer (RFC 7517 section 5).
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
+
+use super::algorithm::Algorithm;
+use super::key::Key;
+
+/// The limit of the keys in a set, with those that are not used.
+const KEYS_MAX: usize = 100;
+/// The limit of the keys that a signature is checked with.
+const TRIED_MAX: usize = 4;
+
+/// Public keys.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct KeySet {
+    keys: Box<[Key]>,
+}
+
+/// Why a text is no key set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeySetFault {
+    /// It is no JSON object with a list of keys.
+    Form,
+    /// It has too many keys.
+    Number,
+    /// None of its keys can be used.
+    NoUsableKey,
+}
+
+#[derive(Deserialize)]
+struct JwkSet {
+    keys: Vec<Value>,
+}
+
+impl KeySet {
+    /// Reads a key set. Keys that are not for signatures, or of a type or size that is not supported, are left out, as
+    /// RFC 7517 section 5 asks for: RSA keys have 2048 to 4096 bits, the curves are P-256 and Ed25519.
+    ///
+    /// # Errors
+    /// If it has no usable key, or more than 100 keys.
+    pub fn read(json: &[u8]) -> Result<Self, KeySetFault> {
+        let JwkSet { keys } = serde_json::from_slice(json).map_err(|_malformed| KeySetFault::Form)?;
+        if keys.len() > KEYS_MAX {
+            return Err(KeySetFault::Number);
+        }
+        let keys: Box<[Key]> = keys.iter().filter_map(Key::read).collect();
+        if keys.is_empty() { Err(KeySetFault::NoUsableKey) } else { Ok(Self { keys }) }
+    }
+
+    /// The number of its keys.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether it has no keys.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// The keys with which a signature may have been made: those with this id, or without an id all, of the type of the
+    /// algorithm, and at most four.
+    pub(super) fn candidates(&self, id: Option<&str>, algorithm: Algorithm) -> impl Iterator<Item = &Key> {
+        let is_meant = move |key: &&Key| id.is_none_or(|id| key.id.as_deref() == Some(id)) && key.fits(algorithm);
+        self.keys.iter().filter(is_meant).take(TRIED_MAX)
+    }
+}
+
+/// The number of the keys.
+impl fmt::Debug for KeySet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} keys", self.keys.len())
+    }
+}
+
+/// The number of the keys.
+impl Serialize for KeySet {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{self:?}"))
+    }
+}
+
+/// A clause such as `it has more than 100 keys`.
+impl fmt::Display for KeySetFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Form => f.write_str("it is no JSON object with a list of keys"),
+            Self::Number => write!(f, "it has more than {KEYS_MAX} keys"),
+            Self::NoUsableKey => f.write_str("none of its keys can be used to check signatures"),
+        }
+    }
+}
