@@ -14,6 +14,7 @@ use crate::connection::idle::{self, List};
 use crate::flow_budget::FlowBudget;
 use crate::limit::Counters;
 use crate::observe::access_log::AccessLog;
+use crate::observe::auth_metrics::AuthMetrics;
 use crate::observe::connection_metrics::RefusalReason;
 use crate::observe::external_auth_metrics::ExternalAuthMetrics;
 use crate::observe::limit_metrics::LimitMetrics;
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) mirrors: MirrorMetrics,
     /// The metrics of calls to authorisation services.
     pub(crate) external_auth: ExternalAuthMetrics,
+    /// The metrics of authentication and authorisation.
+    pub(crate) auth_metrics: AuthMetrics,
     /// The addresses on which the process listens for TCP.
     pub(crate) listening: Arc<Listening>,
     /// The addresses on which it listens for UDP.
@@ -84,6 +87,7 @@ impl Shared {
         show_budget(registry, &budget)?;
         let limit_metrics = Arc::new(LimitMetrics::register(registry, Arc::clone(&sweep_trigger))?);
         let counters = Counters::new(options.counters, clock::now(), limit_metrics, Arc::clone(&sweep_trigger));
+        let auth_metrics = AuthMetrics::register(registry, Arc::clone(&sweep_trigger))?;
         let flow_budget = Arc::new(FlowBudget::new(Arc::clone(&budget)));
         Ok(Arc::new(Self {
             options: options.clone(),
@@ -92,6 +96,7 @@ impl Shared {
             metrics,
             mirrors: MirrorMetrics::register(registry)?,
             external_auth: ExternalAuthMetrics::register(registry)?,
+            auth_metrics,
             listening: Arc::default(),
             listening_udp: Arc::default(),
             flow_budget,
@@ -169,6 +174,7 @@ impl Shared {
         self.endpoints.sweep(snapshot);
         self.metrics.sweep(snapshot);
         self.counters.sweep_unnamed(snapshot.limits().map(|limit| &**limit));
+        self.auth_metrics.sweep(&snapshot.auth_rules().collect());
     }
 }
 

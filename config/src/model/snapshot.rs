@@ -15,6 +15,7 @@ use super::edge::EdgeSettings;
 use super::host::HostPattern;
 use super::host_routes::HostRoutes;
 use super::listener::{Listener, ListenerTls};
+use super::policy::auth::{AuthRuleName, PathAuth};
 use super::policy::{Limit, PathPolicies, PolicyMap, no_policies};
 use super::retry::RetryPolicy;
 use super::route::Route;
@@ -213,7 +214,17 @@ impl Snapshot {
 
     /// Every limit that is in effect on some path, with duplicates.
     pub fn limits(&self) -> impl Iterator<Item = &Arc<Limit>> {
-        self.parts.policies.values().flat_map(|target| target.paths()).flat_map(|path| &path.limits)
+        self.paths().flat_map(|path| path.limits.iter().chain(&path.identity_limits))
+    }
+
+    /// The rules of authentication and authorisation that are in effect on some path, with duplicates.
+    pub fn auth_rules(&self) -> impl Iterator<Item = AuthRuleName> {
+        self.paths().filter_map(|path| path.auth.as_deref()).flat_map(PathAuth::deciding)
+    }
+
+    /// The policies of every path that has some.
+    fn paths(&self) -> impl Iterator<Item = &Arc<PathPolicies>> {
+        self.parts.policies.values().flat_map(|target| target.paths())
     }
 
     /// The certificates for a server name in lower case, for clients of this bind: those of the host that takes its

@@ -5,6 +5,7 @@ pub(crate) mod connection_metrics;
 pub(crate) mod datagram_metrics;
 pub(crate) mod external_auth_metrics;
 pub(crate) mod in_flight;
+pub(crate) mod auth_metrics;
 pub(crate) mod limit_metrics;
 pub(crate) mod metrics;
 pub(crate) mod mirror_metrics;

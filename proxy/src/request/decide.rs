@@ -215,9 +215,9 @@ impl Undecided {
         let inbound = Inbound { client, listener, named_port, connection, request_id, protocol };
         let policies = policies.as_deref();
         let policed = PolicyRequest { route, share, policies, effective, inbound, valid, head };
-        let mut limiter = Limiter::new(&exchange.shared().counters);
+        let mut limiter = Limiter::new(exchange.shared());
         let result = admit(&policed, progress, &mut limiter, |target| exchange.usable(target));
-        let auth = progress.grant().cloned();
+        let (auth, refused_by) = (progress.grant().cloned(), limiter.refused_by.take());
         let are_told = exchange.shared().options.limit_headers == LimitHeaders::Draft;
         if let Some(limits) = limiter.decision.map(|decision| LimitOutcome::of(&decision, are_told)) {
             self.exchange.outcome.limits = limits;
@@ -225,6 +225,7 @@ impl Undecided {
         if auth.is_some() {
             self.exchange.outcome.auth = auth;
         }
+        self.exchange.outcome.refused_by = refused_by.map(Box::new);
         match result? {
             PolicyResult::Admitted(admitted, target, backend) => {
                 self.select_target(admitted, target, backend, head).map(Step::Selected)

@@ -42,8 +42,12 @@ pub(crate) struct Entry<'a> {
     pub(crate) referer: &'a str,
     /// The first value of a header by its name in lower case, or an empty text.
     pub(crate) header: &'a dyn Fn(&str) -> &'a str,
-    /// The client's identity according to an authorisation service.
+    /// The client's identity according to its credentials, or to an authorisation service.
     pub(crate) user: Option<&'a str>,
+    /// The rule of authentication or authorisation that refused the request.
+    pub(crate) auth_rule: Option<&'a str>,
+    /// The rule in shadow mode that would have refused it.
+    pub(crate) shadow_auth_rule: Option<&'a str>,
     /// The rate limit that refused the request.
     pub(crate) limit: Option<&'a str>,
     /// The rate limit in shadow mode that would have refused it.
@@ -95,6 +99,12 @@ impl Entry<'_> {
         line.text(field!("referer"), self.referer)?;
         if let Some(user) = self.user {
             line.text(field!("user"), user)?;
+        }
+        if let Some(rule) = self.auth_rule {
+            line.text(field!("auth_rule"), rule)?;
+        }
+        if let Some(rule) = self.shadow_auth_rule {
+            line.text(field!("shadow_auth_rule"), rule)?;
         }
         if let Some(limit) = self.limit {
             line.text(field!("limit"), limit)?;
@@ -171,6 +181,8 @@ impl Entry<'_> {
             referer: "",
             header: &|_| "",
             user: None,
+            auth_rule: None,
+            shadow_auth_rule: None,
             limit: None,
             shadow_limit: None,
             reason: None,
@@ -227,6 +239,8 @@ mod tests {
             referer: "https://b.test/",
             header: &|_| "",
             user: Some("ann"),
+            auth_rule: Some("shop/api/partners"),
+            shadow_auth_rule: Some("shop/api/office"),
             limit: Some("shop/api/login"),
             shadow_limit: Some("shop/api/\"all\""),
             reason: Some("no-endpoints"),
@@ -238,7 +252,8 @@ mod tests {
             "bytes_in": 1, "bytes_out": usize::MAX, "duration_ms": 12345.679, "upstream": "10.0.0.1:80",
             "upstream_connect_ms": 0.001, "upstream_first_byte_ms": 0.002, "tries": 2, "object": "Ingress shop/web",
             "field": "spec.rules[0]", "listener": "https", "tls": "TLSv1_3", "user_agent": "curl/8",
-            "referer": "https://b.test/", "user": "ann", "limit": "shop/api/login",
+            "referer": "https://b.test/", "user": "ann", "auth_rule": "shop/api/partners",
+            "shadow_auth_rule": "shop/api/office", "limit": "shop/api/login",
             "shadow_limit": "shop/api/\"all\"", "reason": "no-endpoints", "generation": u64::MAX,
         });
         assert_eq!(line(&entry), want);

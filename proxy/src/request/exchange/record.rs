@@ -78,6 +78,8 @@ impl Exchange {
         };
         let request = self.request.as_ref();
         let refused_by = ended.reply.and_then(LocalReply::limit).map(|limit| limit.name.to_string());
+        let auth_rule = self.outcome.refused_by.as_ref().map(ToString::to_string);
+        let shadow_auth = self.outcome.auth.as_ref().and_then(|auth| auth.shadow.as_ref()).map(ToString::to_string);
         let shadow = self.outcome.limits.shadow.as_ref().map(ToString::to_string);
         let attempt = ended.attempts.and_then(Attempts::last);
         outcome::record(
@@ -110,6 +112,8 @@ impl Exchange {
                 referer: text("referer"),
                 header: &text,
                 user: self.outcome.user(),
+                auth_rule: auth_rule.as_deref(),
+                shadow_auth_rule: shadow_auth.as_deref(),
                 limit: refused_by.as_deref(),
                 shadow_limit: shadow.as_deref(),
                 reason: reason.map(Reason::as_str),

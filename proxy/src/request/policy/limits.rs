@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tidegate_config::model::auth::{AuthDenial, AuthGrant, PathAuth};
+use tidegate_config::model::auth::{AuthDenial, AuthGrant, AuthRuleName, PathAuth};
 use tidegate_config::model::{Applies, Attributes, Exceeded, Head, Limit, PolicyState};
 
 use crate::clock;
 use crate::limit::{Counters, LimitCharge, LimitDecision, RateState, Values};
+use crate::observe::auth_metrics::{AuthEffect, AuthMetrics};
 use crate::observe::limit_metrics::FailedExpression;
+use crate::shared::Shared;
 
 /// The number of limits of a path beyond which a decision allocates.
 const LIMITS: usize = 16;
@@ -17,14 +19,18 @@ const LIMITS: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Limiter<'r> {
     counters: &'r Counters,
+    auth_metrics: &'r AuthMetrics,
     /// The decision of all limits that the request has come to; `None` before the first.
     pub(crate) decision: Option<LimitDecision<'r>>,
+    /// The rule of authentication or authorisation that refuses the request.
+    pub(crate) refused_by: Option<AuthRuleName>,
 }
 
 impl<'r> Limiter<'r> {
     /// For a request that has not come to the limits.
-    pub(crate) const fn new(counters: &'r Counters) -> Self {
-        Self { counters, decision: None }
+    pub(crate) const fn new(shared: &'r Shared) -> Self {
+        let (counters, auth_metrics) = (&shared.counters, &shared.auth_metrics);
+        Self { counters, auth_metrics, decision: None, refused_by: None }
     }
 
     /// The limits that apply to a request. A limit does not apply if a condition of it cannot be evaluated, unless
@@ -71,7 +77,19 @@ impl<'r> PolicyState<'r> for Limiter<'r> {
         auth: &'r PathAuth,
         attributes: &Attributes<'_, H>,
     ) -> Result<AuthGrant, AuthDenial> {
-        auth.decide(attributes, |jwt, token, now| jwt.verify(token, now).map(Arc::new))
+        let decided = auth.decide(attributes, |jwt, token, now| jwt.verify(token, now).map(Arc::new));
+        match &decided {
+            Ok(AuthGrant { by, shadow, .. }) => {
+                let shadow = shadow.iter().map(|rule| (rule, AuthEffect::ShadowRefused));
+                let effects = by.iter().map(|rule| (rule, AuthEffect::Allowed)).chain(shadow);
+                effects.for_each(|(rule, effect)| self.auth_metrics.count(rule, effect));
+            }
+            Err(denial) => {
+                self.auth_metrics.count(&denial.by, denial.refusal.into());
+                self.refused_by = Some(denial.by.clone());
+            }
+        }
+        decided
     }
 }
 

@@ -275,7 +275,7 @@ mod tests {
         let request =
             PolicyRequest { route: &route, share, policies: None, effective: &effective, inbound, valid: &valid, head };
         let shared = Shared::sample();
-        let got = admit(&request, &mut PolicyProgress::default(), &mut Limiter::new(&shared.counters), backend);
+        let got = admit(&request, &mut PolicyProgress::default(), &mut Limiter::new(&shared), backend);
         let got = got.map(|_| ()).map_err(|reply| {
             (reply.status, reply.location().map(|to| to.to_str().unwrap().to_owned()).unwrap_or_default())
         });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_config::model::HeaderEdits;
-use tidegate_config::model::auth::AuthGrant;
+use tidegate_config::model::auth::{AuthGrant, AuthRuleName};
 
 use super::external_auth::Grants;
 use crate::limit::{LimitDecision, LimitName, LimitNotice};
@@ -16,6 +16,8 @@ pub(crate) struct PolicyOutcome {
     pub(in crate::request) cors: Option<Box<HeaderEdits>>,
     /// What authentication and authorisation have given it. Its edits of the request apply before all others.
     pub(in crate::request) auth: Option<Arc<AuthGrant>>,
+    /// The rule of authentication or authorisation that refuses it.
+    pub(in crate::request) refused_by: Option<Box<AuthRuleName>>,
     /// The grants of authorisation services. Their edits of the request apply before the filters of the route, those of
     /// the response after them.
     pub(in crate::request) grants: Vec<Arc<Grants>>,
@@ -34,8 +36,13 @@ pub(crate) struct LimitOutcome {
 
 impl PolicyOutcome {
     /// Nothing.
-    pub(crate) const NOTHING: Self =
-        Self { cors: None, auth: None, grants: Vec::new(), limits: LimitOutcome { tightest: None, shadow: None } };
+    pub(crate) const NOTHING: Self = Self {
+        cors: None,
+        auth: None,
+        refused_by: None,
+        grants: Vec::new(),
+        limits: LimitOutcome { tightest: None, shadow: None },
+    };
 
     /// The client, as its credentials name it, else as the first authorisation service that says so knows it.
     pub(in crate::request) fn user(&self) -> Option<&str> {

@@ -1,5 +1,6 @@
 //! The decision about a request.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -24,17 +25,26 @@ pub struct AuthGrant {
     pub request: HeaderEdits,
     /// The client, for the log: the claim `sub` of a token, or the name of the Secret of an API key.
     pub user: Option<Box<str>>,
+    /// The rule that has identified the client.
+    pub by: Option<AuthRuleName>,
     /// The rule in shadow mode that would have refused the request.
     pub shadow: Option<AuthRuleName>,
 }
 
-/// A rule, as metrics and the log name it.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+/// A rule, as metrics and the log name it. Printed as `shop/api/partners`: namespace and name of its policy, and its
+/// name there.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct AuthRuleName {
     /// The policy that declares it.
     pub policy: ObjectRef,
     /// Its name.
     pub rule: Arc<str>,
+}
+
+impl fmt::Display for AuthRuleName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.policy.name, self.rule)
+    }
 }
 
 impl<R> From<&AuthRule<R>> for AuthRuleName {
@@ -75,7 +85,8 @@ impl PathAuth {
         attributes: &Attributes<'_, H>,
         mut verify: impl FnMut(&Jwt, &str, SystemTime) -> Result<Arc<VerifiedToken>, TokenFault>,
     ) -> Result<AuthGrant, AuthDenial> {
-        let mut decision = Decision { auth: self, attributes, document: AuthDocument::default(), shadow: None };
+        let mut decision =
+            Decision { auth: self, attributes, document: AuthDocument::default(), by: None, shadow: None };
         if let Some(rule) = self.unusable.iter().find(|rule| !rule.shadow) {
             return Err(decision.unauthorized(&**rule));
         }
@@ -84,9 +95,9 @@ impl PathAuth {
         let user = decision.document.user();
         decision.authorise()?;
         let set = decision.succeed();
-        let Decision { document, shadow, .. } = decision;
+        let Decision { document, by, shadow, .. } = decision;
         let remove = self.success.iter().filter_map(|rule| rule.rule.header().cloned()).collect();
-        Ok(AuthGrant { document, request: HeaderEdits { remove, set, add: Box::default() }, user, shadow })
+        Ok(AuthGrant { document, request: HeaderEdits { remove, set, add: Box::default() }, user, by, shadow })
     }
 }
 
@@ -95,6 +106,7 @@ struct Decision<'d, 'a, H: ?Sized> {
     auth: &'d PathAuth,
     attributes: &'d Attributes<'a, H>,
     document: AuthDocument,
+    by: Option<AuthRuleName>,
     shadow: Option<AuthRuleName>,
 }
 
@@ -118,6 +130,7 @@ impl<H: Head + ?Sized> Decision<'_, '_, H> {
                     let known = self.identity(&rule.rule, verify).and_then(|identity| self.extended(rule, identity));
                     if let Some(identity) = known {
                         self.document.put_identity(identity);
+                        self.by = Some((&**rule).into());
                         return Ok(());
                     }
                 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{AuthCondition, Authentication, Denial, Success};
+use super::{AuthCondition, AuthRuleName, Authentication, Denial, Success};
 use crate::object::ObjectRef;
 
 /// The rules of a path that are in effect.
@@ -23,6 +23,15 @@ pub struct PathAuth {
     pub unauthorized: Option<Arc<AuthRule<Denial>>>,
     /// Rules that cannot be used. With any, every request is refused.
     pub unusable: Box<[Arc<AuthRule<String>>]>,
+}
+
+impl PathAuth {
+    /// The rules that may decide about a request.
+    pub fn deciding(&self) -> impl Iterator<Item = AuthRuleName> {
+        let authentication = self.authentication.iter().map(|rule| (&**rule).into());
+        let authorization = self.authorization.iter().map(|rule| (&**rule).into());
+        authentication.chain(authorization).chain(self.unusable.iter().map(|rule| (&**rule).into()))
+    }
 }
 
 /// One rule of a policy; `R` is what it does.
