@@ -11,6 +11,7 @@ mod request {
     pub mod upstream;
 
     mod answers;
+    mod auth;
     mod bodies;
     mod compressed;
     mod connects;

@@ -1,5 +1,5 @@
 //! Authentication and authorisation by policies: who passes, what others get, and what the endpoint is told, in both
-//! drivers and over both versions.
+//! drivers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -55,7 +55,8 @@ fn keys() -> PathAuth {
     PathAuth {
         authentication: [rule("keys", authentication)].into(),
         authorization: [rule("gold", Authorization::Patterns([AuthCondition::Predicate(gold)].into()))].into(),
-        success: [header("x-user", "auth.identity.metadata.name"), header("x-plan", "request.headers['x-none']")].into(),
+        success: [header("x-user", "auth.identity.metadata.name"), header("x-plan", "request.headers['x-none']")]
+            .into(),
         ..PathAuth::default()
     }
 }
@@ -97,7 +98,8 @@ async fn clients_with_keys_pass_and_the_endpoint_is_told_who_they_are() {
             ("/%67old/x", "Authorization: APIKEY ben-key\r\n", 403),
             ("/y/../gold/x", "Authorization: APIKEY ben-key\r\n", 403),
         ] {
-            let forged = "X-User: root\r\nX_User: root\r\nx-uSeR: root\r\nX-Plan: gold\r\nX_Plan: gold\r\nX.Plan: gold\r\n";
+            let forged =
+                "X-User: root\r\nX_User: root\r\nx-uSeR: root\r\nX-Plan: gold\r\nX_Plan: gold\r\nX.Plan: gold\r\n";
             let answer = bed.get("a.test", path, &format!("{lines}{forged}")).await;
             assert_eq!(answer.status, status, "{driver:?}: {path} {lines}");
             let challenge = answer.header("www-authenticate");
@@ -112,7 +114,8 @@ async fn clients_with_keys_pass_and_the_endpoint_is_told_who_they_are() {
             }
         }
         let labels = |rule: &str, outcome: &str| {
-            let labels = format!(r#"kind="RateLimitPolicy",name="api",namespace="shop",outcome="{outcome}",rule="{rule}""#);
+            let labels =
+                format!(r#"kind="RateLimitPolicy",name="api",namespace="shop",outcome="{outcome}",rule="{rule}""#);
             format!("tidegate_auth_requests_total{{{labels}}}")
         };
         bed.until_metric(&format!("{} 3", labels("keys", "allowed"))).await;
@@ -131,7 +134,8 @@ async fn a_refusal_is_answered_as_the_policy_says() {
                 .into(),
             ..Denial::default()
         };
-        let forbidden = Denial { body: Some(expression("'not for ' + auth.identity.metadata.name")), ..Denial::default() };
+        let forbidden =
+            Denial { body: Some(expression("'not for ' + auth.identity.metadata.name")), ..Denial::default() };
         let (unauthenticated, unauthorized) = (Some(rule("", denial)), Some(rule("", forbidden)));
         let auth = PathAuth { unauthenticated, unauthorized, ..keys() };
         let bed = bed(driver, &upstream, auth, &[]).await;
