@@ -9,6 +9,7 @@ mod in_favour;
 mod refused;
 mod ignored;
 mod limits;
+mod rules;
 mod text;
 
 use std::net::IpAddr;
@@ -25,6 +26,7 @@ pub use limits::PathView;
 pub use refused::Refused;
 pub(crate) use refused::{refusals, refused};
 pub use request::ExplainRequest;
+pub use rules::RuleView;
 use serde::Serialize;
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{

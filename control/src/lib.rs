@@ -60,7 +60,8 @@ pub use command::{Command, CommandRefusal, Commanded};
 pub use compile::{ChangedUnits, Compiled, Findings, HostUnit, Inputs, Touched, Unit};
 pub use event::{BindFailures, Collection, Event};
 pub use explain::{
-    Candidate, ExplainRequest, Explanation, Ignored, PathView, Presented, Refused, Served, TargetView, explain,
+    Candidate, ExplainRequest, Explanation, Ignored, PathView, Presented, Refused, RuleView, Served, TargetView,
+    explain,
 };
 pub use followed::{CHECK_INTERVAL, Followed, Following, Reads, single_value};
 pub use history::{Cause, Changes, Coalesced, History, Publication};

@@ -208,7 +208,7 @@ impl Sources {
     /// named its source: if the definition may not be read, the cluster is served without the kind.
     #[must_use]
     pub fn optional(&self, kind: Kind) -> bool {
-        if kind == Kind::RateLimitPolicy {
+        if kind.is_inherited_policy() {
             return self.kuadrant.is_some_and(|kuadrant| kuadrant.optional);
         }
         self.gateway.as_ref().is_some_and(|gateway| gateway.optional)

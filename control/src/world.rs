@@ -1,6 +1,7 @@
 //! World: the current projection of every object. An update that changes no projection has no effect beyond it.
 
 mod expression_limits;
+mod inherited_policy;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +15,7 @@ use tidegate_config::project::gateway::{
     BackendTlsPolicy, Gateway, GatewayClass, GrpcRoute, HttpRoute, Layer4Route, ListenerSet, Namespace, ParentRef,
     ReferenceGrant, TlsRoute,
 };
-use tidegate_config::project::kuadrant::RateLimitPolicy;
+use tidegate_config::project::kuadrant::{AuthPolicy, RateLimitPolicy};
 use tidegate_config::project::{
     ConfigMap, Deployment, EndpointSlice, Ingress, IngressClass, Kept, Meta, Object, Projected, Secret, Service,
     Sharing,
@@ -23,6 +24,7 @@ use tidegate_config::project::{
 use crate::event::{BindFailures, Collection};
 use crate::recent::Recent;
 use expression_limits::{ExpressionLimits, WithoutExpressions};
+pub(crate) use inherited_policy::InheritedPolicy;
 
 type Objects<T> = BTreeMap<ObjectName, Arc<T>>;
 
@@ -112,6 +114,7 @@ world! {
     grants: ReferenceGrant(ReferenceGrant),
     backend_tls_policies: BackendTlsPolicy(BackendTlsPolicy),
     rate_limit_policies: RateLimitPolicy(RateLimitPolicy),
+    auth_policies: AuthPolicy(AuthPolicy),
 }
 
 /// Metadata of an object that routing does not read.

@@ -15,4 +15,7 @@ pub const GATEWAY_API: &[&str] = &[
 ];
 
 /// Policies of Kuadrant that the edge reads, in definitions of our own.
-pub const KUADRANT: &[&str] = &[include_str!("../crds/kuadrant-v1/kuadrant.io_ratelimitpolicies.yaml")];
+pub const KUADRANT: &[&str] = &[
+    include_str!("../crds/kuadrant-v1/kuadrant.io_authpolicies.yaml"),
+    include_str!("../crds/kuadrant-v1/kuadrant.io_ratelimitpolicies.yaml"),
+];

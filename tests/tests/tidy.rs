@@ -328,7 +328,8 @@ fn the_roles_allow_exactly_the_used_verbs() {
     assert_eq!(allowed("gateway", "ClusterRole"), watched.chain(written).chain(held).collect::<BTreeSet<_>>());
 
     // Without the Gateway API.
-    let policies = reads(Kind::RateLimitPolicy).into_iter().chain(writes(Kind::RateLimitPolicy));
+    let policies = Kind::ALL.into_iter().filter(|kind| kind.is_inherited_policy());
+    let policies = policies.flat_map(|kind| reads(kind).into_iter().chain(writes(kind)));
     assert_eq!(allowed("policies", "ClusterRole"), policies.chain(definitions).collect());
 }
 

@@ -125,7 +125,8 @@ impl Cluster {
             | Kind::TcpRoute
             | Kind::UdpRoute
             | Kind::BackendTlsPolicy
-            | Kind::RateLimitPolicy => Vec::new(),
+            | Kind::RateLimitPolicy
+            | Kind::AuthPolicy => Vec::new(),
         }
     }
 

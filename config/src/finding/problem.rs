@@ -72,6 +72,14 @@ pub enum Problem {
         /// Why it cannot be used.
         why: String,
     },
+    /// A rule of a policy that restricts access, or all of its rules, cannot be used; the requests that the policy is
+    /// for are refused.
+    AccessClosed {
+        /// The value as written.
+        value: String,
+        /// Why it cannot be used.
+        why: String,
+    },
     /// The setting that restricts the routes of a listener cannot be read; no route may attach.
     AttachmentRefused {
         /// The value as written.
@@ -231,6 +239,7 @@ impl Problem {
             Self::FilterOrBackendInvalid { .. } => "FilterOrBackendInvalid",
             Self::PolicyNotEnforced { .. } => "PolicyNotEnforced",
             Self::LimitNotEnforced { .. } => "LimitNotEnforced",
+            Self::AccessClosed { .. } => "AccessClosed",
             Self::AttachmentRefused { .. } => "AttachmentRefused",
             Self::ServiceMissing { .. } => "ServiceMissing",
             Self::PortMissing { .. } => "PortMissing",
@@ -273,6 +282,7 @@ impl Problem {
             | Self::FilterOrBackendInvalid { .. }
             | Self::PolicyNotEnforced { .. }
             | Self::LimitNotEnforced { .. }
+            | Self::AccessClosed { .. }
             | Self::AttachmentRefused { .. }
             | Self::ServiceMissing { .. }
             | Self::PortMissing { .. }
@@ -342,6 +352,7 @@ impl fmt::Display for Problem {
             Self::FilterOrBackendInvalid { value, why } => write_wrong(f, value, why, ANSWERED_500),
             Self::PolicyNotEnforced { value, why } => write_wrong(f, value, why, "the policy is not enforced"),
             Self::LimitNotEnforced { value, why } => write_wrong(f, value, why, "the limit is not enforced"),
+            Self::AccessClosed { value, why } => write_wrong(f, value, why, "requests under the policy are refused"),
             Self::AttachmentRefused { value, why } => write_wrong(f, value, why, "nothing may attach there"),
             Self::ServiceMissing { service } => {
                 write!(f, "Service {service} does not exist, so the route answers 503")

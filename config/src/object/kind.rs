@@ -87,6 +87,10 @@ macro_rules! kinds {
                 name: "RateLimitPolicy", group: KUADRANT, plural: "ratelimitpolicies", versions: ["v1"],
                 scope: Namespaced, definition: Custom, status: Conditions, layer: Policies,
             },
+            AuthPolicy = auth_policy::AuthPolicy {
+                name: "AuthPolicy", group: KUADRANT, plural: "authpolicies", versions: ["v1"],
+                scope: Namespaced, definition: Custom, status: Conditions, layer: Policies,
+            },
         }
     };
 }
@@ -247,6 +251,12 @@ impl Kind {
     #[must_use]
     pub fn is_of_gateway_api(self) -> bool {
         self.group() == GATEWAY_API
+    }
+
+    /// Returns `true` for policies of Kuadrant, which are inherited along a path.
+    #[must_use]
+    pub const fn is_inherited_policy(self) -> bool {
+        matches!(self, Self::RateLimitPolicy | Self::AuthPolicy)
     }
 
     /// Returns `true` if a Gateway controller writes conditions into the status of objects.

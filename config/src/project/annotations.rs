@@ -21,7 +21,7 @@ mod session;
 
 pub(super) use ingress::of_ingress;
 pub use manual::{deis_manual, manual};
-pub(super) use policy::of_policy;
+pub(super) use policy::{PolicyEffects, of_policy};
 pub(super) use service::{ServiceEffects, of_service};
 
 use std::fmt;

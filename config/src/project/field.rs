@@ -180,6 +180,11 @@ impl FindingList {
         self.add(field, Problem::LimitNotEnforced { value: printable(value), why: why.clone() });
     }
 
+    /// A rule of a policy that restricts access, or all of them, cannot be used.
+    pub(super) fn access_closed(&mut self, InvalidValue { field, value, why }: &InvalidValue) {
+        self.add(field, Problem::AccessClosed { value: printable(value), why: why.clone() });
+    }
+
     /// The restriction of attached objects cannot be read, so none may attach.
     pub(super) fn attachment_refused(&mut self, field: &str, value: &str, why: impl fmt::Display) {
         self.add(field, Problem::AttachmentRefused { value: printable(value), why: why.to_string() });

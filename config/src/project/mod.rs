@@ -59,7 +59,7 @@ use gateway::{
     BackendTlsPolicy, Gateway, GatewayClass, GrpcRoute, HttpRoute, Layer4Route, ListenerSet, Namespace, ReferenceGrant,
     StatusDigests, TlsRoute,
 };
-use kuadrant::RateLimitPolicy;
+use kuadrant::{AuthPolicy, RateLimitPolicy};
 use raw_object::RawObject;
 
 /// The checked form of the objects of one kind.

@@ -7,7 +7,8 @@ use tidegate_config::object::Kind;
 use tidegate_config::project::{Projected, project};
 
 /// The folders, and the kind of the manifests in each.
-pub(crate) const FOLDERS: [(&str, Kind); 19] = [
+pub(crate) const FOLDERS: [(&str, Kind); 20] = [
+    ("auth-policy", Kind::AuthPolicy),
     ("backend-tls-policy", Kind::BackendTlsPolicy),
     ("config-map", Kind::ConfigMap),
     ("deployment", Kind::Deployment),

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};
 use tidegate_config::object::Kind;
-use tidegate_config::project::{Projected, project};
+use tidegate_config::project::{Object, Projected, project};
 
 use crate::manifest;
 
@@ -15,14 +15,14 @@ static MANIFESTS: LazyLock<Vec<(Kind, Value)>> =
     LazyLock::new(|| manifest::all().into_iter().map(|manifest| (manifest.kind, manifest.json)).collect());
 
 /// The policies, and the places in each.
-static POLICIES: LazyLock<Vec<(Value, Vec<String>)>> = LazyLock::new(|| {
-    let policies = MANIFESTS.iter().filter(|(kind, _)| *kind == Kind::RateLimitPolicy);
+static POLICIES: LazyLock<Vec<(Kind, Value, Vec<String>)>> = LazyLock::new(|| {
+    let policies = MANIFESTS.iter().filter(|(kind, _)| kind.is_inherited_policy());
     let places = |json| {
         let mut places = Vec::new();
         pointers(json, "", &mut places);
         places
     };
-    policies.map(|(_, json)| (json.clone(), places(json))).collect()
+    policies.map(|(kind, json)| (*kind, json.clone(), places(json))).collect()
 });
 
 /// The maximum number of findings of one object.
@@ -46,6 +46,32 @@ fn check(kind: Kind, bytes: &[u8]) -> Result<(), TestCaseError> {
     prop_assert_eq!(findings, again.findings);
     prop_assert_eq!(addresses, again.addresses);
     prop_assert_eq!((statuses, has_status), (again.statuses, again.has_status));
+    Ok(())
+}
+
+/// Every rule that an AuthPolicy has is an entry, in some form, unless the policy as a whole closes its target.
+fn check_closed(kind: Kind, json: &Value) -> Result<(), TestCaseError> {
+    if kind != Kind::AuthPolicy {
+        return Ok(());
+    }
+    let Ok(Projected { object: Some(Object::AuthPolicy(policy)), .. }) = project(kind, json.to_string().as_bytes())
+    else {
+        return Ok(());
+    };
+    let Ok(block) = &policy.rules else { return Ok(()) };
+    let spec = &json["spec"];
+    let blocks = [&spec["defaults"], &spec["overrides"], spec];
+    let rules = blocks.into_iter().find(|block| block.is_object()).map(|block| &block["rules"]).unwrap();
+    for section in ["authentication", "metadata", "authorization"] {
+        for name in rules[section].as_object().into_iter().flat_map(|section| section.keys()) {
+            let key = format!("{section}#{name}");
+            prop_assert!(block.entries.contains_key(&*key), "{} of {}", key, json);
+        }
+    }
+    let answers = ["unauthenticated", "unauthorized"];
+    for name in answers.into_iter().filter(|name| !rules["response"][name].is_null()) {
+        prop_assert!(block.entries.contains_key(&*format!("response.{name}")), "{} of {}", name, json);
+    }
     Ok(())
 }
 
@@ -125,12 +151,13 @@ proptest! {
     /// Each value takes the place of others in turn: 10,240 policies, or 40 times `PROPTEST_CASES`.
     #[test]
     fn replaced_values_of_policies(which in any::<Index>(), edits in vec(any::<Index>(), 40), value in replacement()) {
-        let (json, places) = which.get(&POLICIES);
+        let (kind, json, places) = which.get(&POLICIES);
         let mut json = json.clone();
         for edit in edits {
             let place = edit.get(places);
             let old = json.pointer_mut(place).map(|at| std::mem::replace(at, value.clone()));
-            check(Kind::RateLimitPolicy, json.to_string().as_bytes())?;
+            check(*kind, json.to_string().as_bytes())?;
+            check_closed(*kind, &json)?;
             json.pointer_mut(place).into_iter().zip(old).for_each(|(at, old)| *at = old);
         }
     }

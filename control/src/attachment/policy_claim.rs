@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate_config::model::RuleKey;
 use tidegate_config::object::{Age, ObjectRef};
-use tidegate_config::project::kuadrant::RateLimitPolicy;
+use tidegate_config::project::kuadrant::{AuthPolicy, RateLimitPolicy};
 
 /// A policy that is in effect on the paths through an object, unless others override it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,6 +42,9 @@ pub enum PolicySection {
 pub enum AttachedPolicy {
     /// Limits.
     RateLimit(Arc<RateLimitPolicy>),
-    /// The object names a policy that does not exist or cannot be used, and refuses every request.
+    /// Authentication and authorisation, with the keys that they accept.
+    Auth(Arc<AuthPolicy>),
+    /// Every request is refused: the object names a policy that does not exist or cannot be used, or an AuthPolicy with
+    /// this target is invalid.
     Unusable,
 }

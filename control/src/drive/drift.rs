@@ -92,7 +92,8 @@ mod tests {
                 | Kind::TcpRoute
                 | Kind::UdpRoute
                 | Kind::BackendTlsPolicy
-                | Kind::RateLimitPolicy => Vec::new(),
+                | Kind::RateLimitPolicy
+                | Kind::AuthPolicy => Vec::new(),
             };
             running.observe(listed(collection, objects, "1"));
         }

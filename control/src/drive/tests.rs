@@ -191,7 +191,8 @@ fn of_web() -> Vec<Event> {
         | Kind::TcpRoute
         | Kind::UdpRoute
         | Kind::BackendTlsPolicy
-        | Kind::RateLimitPolicy => Vec::new(),
+        | Kind::RateLimitPolicy
+        | Kind::AuthPolicy => Vec::new(),
     };
     Kind::ALL.map(|kind| listed(Collection { kind, namespace: None }, objects(kind), "1")).into()
 }

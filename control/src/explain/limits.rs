@@ -1,16 +1,22 @@
-//! The limits on the path of a request: which count it, and what they override.
+//! The policies on the path of a request: the limits that count it, the rules, and what they override.
 
 use std::fmt;
 
 use serde::Serialize;
 use tidegate_config::model::{Applies, Attributes, Head, Limit, Overridden, PathPolicies};
 
+use super::RuleView;
+
 /// The policies on the path of a request.
 #[derive(Debug, Default, Serialize)]
 pub struct PathView {
-    /// Whether every request is refused, because an object of the path names a policy that cannot be used.
+    /// Whether every request is refused, because an object of the path names a policy that cannot be used, or is the
+    /// target of an invalid AuthPolicy.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub closed: bool,
+    /// The rules in effect, in the order in which they are evaluated.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RuleView>,
     /// The limits in effect.
     pub limits: Vec<LimitView>,
     /// The entries of policies of the path that are not in effect.
@@ -40,6 +46,8 @@ pub enum Counts {
     TooLarge(String),
     /// It does not, because a condition cannot be evaluated, for this reason.
     Failed(String),
+    /// It counts by the identity of the client, after authorisation.
+    ByIdentity,
     /// It depends on the identity of the client, which no policy of the path determines.
     NoIdentity,
 }
@@ -58,10 +66,13 @@ impl PathView {
                 Applies::Failed(why) => Counts::Failed(why.to_string()),
             },
         });
+        let by_identity = policies.identity_limits.iter();
+        let by_identity = by_identity.map(|limit| LimitView { limit: Limit::clone(limit), counts: Counts::ByIdentity });
         let without = policies.without_identity.iter();
         let without = without.map(|limit| LimitView { limit: Limit::clone(limit), counts: Counts::NoIdentity });
-        let (limits, overridden) = (in_effect.chain(without).collect(), policies.overridden.to_vec());
-        Self { closed: policies.closed, limits, overridden }
+        let limits = in_effect.chain(by_identity).chain(without).collect();
+        let rules = policies.auth.as_ref().map(|auth| RuleView::all(auth)).unwrap_or_default();
+        Self { closed: policies.closed, rules, limits, overridden: policies.overridden.to_vec() }
     }
 }
 
@@ -75,7 +86,10 @@ fn value<V: fmt::Display, E: fmt::Display>(value: Result<V, E>) -> String {
 impl fmt::Display for PathView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.closed {
-            writeln!(f, "  policy   403 for all clients: the policy that the object names cannot be used")?;
+            writeln!(f, "  policy   403 for all clients: a policy that the route needs cannot be used")?;
+        }
+        for rule in &self.rules {
+            writeln!(f, "  auth     {rule}")?;
         }
         for LimitView { limit, counts } in &self.limits {
             let rate = |rate: &tidegate_config::model::Rate| format!("{} requests in {:?}", rate.max, rate.window);
@@ -89,6 +103,7 @@ impl fmt::Display for PathView {
                 Counts::No => writeln!(f, "           does not count this request")?,
                 Counts::TooLarge(why) => writeln!(f, "           counts this request without values: {why}")?,
                 Counts::Failed(why) => writeln!(f, "           does not count this request: {why}")?,
+                Counts::ByIdentity => writeln!(f, "           counts by the identity of the client")?,
                 Counts::NoIdentity => {
                     writeln!(f, "           not in effect: it depends on auth, and no policy identifies clients")?
                 }

@@ -336,7 +336,7 @@ mod tests {
         }
         let order: Vec<Kind> = std::iter::from_fn(|| stale.take()).map(|(object, _)| object.kind).collect();
         assert!(order.len() == Kind::ALL.len() && order.is_sorted_by_key(|kind| kind.layer()), "{order:?}");
-        assert_eq!((order.first(), order.last()), (Some(&Kind::Gateway), Some(&Kind::RateLimitPolicy)));
+        assert_eq!((order.first(), order.last()), (Some(&Kind::Gateway), Some(&Kind::AuthPolicy)));
     }
 
     fn host(name: &str) -> Unit {

@@ -219,7 +219,7 @@ impl Listing {
     pub(super) fn may_report(&self) -> bool {
         let is_spared = |collection: &Collection| {
             let is_denied = self.failing.get(collection) == Some(&true);
-            self.denied(collection) || is_denied && collection.kind == Kind::RateLimitPolicy
+            self.denied(collection) || is_denied && collection.kind.is_inherited_policy()
         };
         self.running && self.unsynced.iter().all(is_spared)
     }

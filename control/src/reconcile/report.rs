@@ -259,7 +259,7 @@ impl DesiredReports<'_> {
     /// A status with the parts that depend on other objects: the number of routes that are attached to each listener,
     /// for a class whether Gateways use it, and for a policy whether it is in effect.
     fn counted(self, object: &ObjectRef, status: &Arc<OwnStatus>) -> Arc<OwnStatus> {
-        if object.kind == Kind::RateLimitPolicy {
+        if object.kind.is_inherited_policy() {
             return Arc::new(enforced::with_effect(self.model, object, status));
         }
         if object.kind == Kind::GatewayClass {

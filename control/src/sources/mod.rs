@@ -104,7 +104,7 @@ fn by_kind(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
         | Kind::ConfigMap
         | Kind::ReferenceGrant => Attachment::reporting(object, world),
         Kind::BackendTlsPolicy => gateway::attach_policy(reader, object),
-        Kind::RateLimitPolicy => kuadrant::attach_rate_limits(reader, object),
+        Kind::RateLimitPolicy | Kind::AuthPolicy => kuadrant::attach(reader, object),
     }
 }
 

@@ -1,49 +1,75 @@
-//! The policies that an Ingress or an application of a Deis router names by annotation, for all of its routes.
+//! The policies that an Ingress or an application of a Deis router names by annotation, for all of its routes: those of
+//! every kind with the name.
 
 use std::sync::Arc;
 
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::object::{Age, Kind, ObjectRef};
-use tidegate_config::project::kuadrant::RateLimitPolicy;
 
+use super::kuadrant::attached;
 use super::reader::Reader;
 use crate::attachment::{AttachedPolicy, Attachment, Key, PolicyClaim, PolicyTarget};
+use crate::world::InheritedPolicy;
 
 const FIELD: &str = "metadata.annotations[tidegate.io/policy]";
+
+/// The kinds of policies that a name is looked up in.
+const KINDS: [Kind; 2] = [Kind::RateLimitPolicy, Kind::AuthPolicy];
 
 impl<'w> Reader<'w> {
     /// Adds the policies of a name in the namespace of an object to its attachment. If there is none, or one of them
     /// cannot be used, the object refuses every request, and a finding says why: which requests it may get is unknown.
     pub(super) fn add_named_policies(&mut self, object: &ObjectRef, name: &Arc<str>, attachment: &mut Attachment) {
-        let policy = ObjectRef::new(Kind::RateLimitPolicy, object.name.beside(Arc::clone(name)));
-        let attached = self.usable(&policy).map(|limits| AttachedPolicy::RateLimit(Arc::clone(limits)));
-        let attached = attached.unwrap_or_else(|why| {
-            let problem = Problem::FailedClosed { value: name.to_string(), why: format!("names {policy}, {why}") };
-            attachment.add_findings([Finding::new(object.clone(), FIELD, problem)]);
-            AttachedPolicy::Unusable
-        });
+        let policies = KINDS.map(|kind| ObjectRef::new(kind, object.name.beside(Arc::clone(name))));
+        let is_read = self.options.sources.kuadrant.is_some();
+        let read = policies.map(|policy| (if is_read { self.usable(&policy) } else { Ok(None) }, policy));
         let target = PolicyTarget { object: object.clone(), section: None };
-        let age = match &attached {
-            AttachedPolicy::RateLimit(limits) => limits.age.clone(),
-            AttachedPolicy::Unusable => Age { created_s: 0, name: policy.name.clone() },
+        let closed = |policy: &ObjectRef| {
+            let age = Age { created_s: 0, name: policy.name.clone() };
+            let (target, policy, attached) = (target.clone(), policy.clone(), AttachedPolicy::Unusable);
+            PolicyClaim { target, policy, age, attached }
         };
-        attachment.other_claims_mut().policies = [PolicyClaim { target, policy, age, attached }].into();
+        let mut claims = Vec::new();
+        let mut faults = Vec::new();
+        for (read, policy) in &read {
+            match read {
+                Ok(None) => {}
+                Ok(Some(found)) => {
+                    let (target, policy, age) = (target.clone(), policy.clone(), found.age().clone());
+                    claims.push(PolicyClaim { target, policy, age, attached: attached(*found) });
+                }
+                Err(why) => {
+                    claims.push(closed(policy));
+                    faults.push(format!("names {policy}, {why}"));
+                }
+            }
+        }
+        if let Some((_, first)) = read.first().filter(|_| claims.is_empty()) {
+            claims.push(closed(first));
+            let [one, other] = KINDS;
+            faults.push(match is_read {
+                true => format!("names neither a {one} nor an {other} in {}", first.name.namespace),
+                false => "names a policy, and policies are not read: --source does not list kuadrant".to_owned(),
+            });
+        }
+        for why in faults {
+            let problem = Problem::FailedClosed { value: name.to_string(), why };
+            attachment.add_findings([Finding::new(object.clone(), FIELD, problem)]);
+        }
+        attachment.other_claims_mut().policies = claims.into();
     }
 
-    /// A policy, or the reason why it cannot be used.
-    fn usable(&mut self, policy: &ObjectRef) -> Result<&'w Arc<RateLimitPolicy>, String> {
+    /// A policy, if it exists, or the reason why it cannot be used.
+    fn usable(&mut self, policy: &ObjectRef) -> Result<Option<InheritedPolicy<'w>>, String> {
         self.note(Key::Object(policy.clone()));
         let (world, namespace) = (self.world(), &policy.name.namespace);
-        if self.options.sources.kuadrant.is_none() {
-            return Err("which is not read: --source does not list kuadrant".to_owned());
-        }
         if !world.knows_in(policy.kind, namespace) {
             return Err(format!("and policies in {namespace} have not been listed yet"));
         }
         if !world.holds(policy) {
-            return Err("which does not exist".to_owned());
+            return Ok(None);
         }
-        let limits = world.rate_limit_policies.get(&policy.name).ok_or("which cannot be read")?;
-        limits.invalid().map_or(Ok(limits), |why| Err(format!("which is invalid: {why}")))
+        let read = world.inherited_policy(policy).ok_or("which cannot be read")?;
+        read.invalid().map_or(Ok(Some(read)), |why| Err(format!("which is invalid: {why}")))
     }
 }

@@ -49,7 +49,8 @@ fn running() -> Bench {
             | Kind::TcpRoute
             | Kind::UdpRoute
             | Kind::BackendTlsPolicy
-            | Kind::RateLimitPolicy => &[],
+            | Kind::RateLimitPolicy
+            | Kind::AuthPolicy => &[],
         };
         assert_eq!(bench.list(kind, objects), None);
     }

@@ -75,9 +75,11 @@ fn check(bench: &mut Bench, want: &str, why: &str) {
     for (kind, name) in NAMES {
         let object = object(kind, name);
         assert_eq!(in_effect(bench, &object), want, "{object}");
-        let said = (!why.is_empty()).then(|| format!(
-            "{object}: metadata.annotations[tidegate.io/policy]: \"calm\" names RateLimitPolicy shop/calm, {why}, so every request is refused"
-        ));
+        let said = (!why.is_empty()).then(|| {
+            format!(
+                "{object}: metadata.annotations[tidegate.io/policy]: \"calm\" names {why}, so every request is refused"
+            )
+        });
         assert_eq!(findings(bench, &object), Vec::from_iter(said));
     }
     let model = bench.reconciler.model();
@@ -105,9 +107,9 @@ fn an_object_is_closed_unless_the_policy_that_it_names_is_usable() {
     for (kind, object) in objects("calm") {
         bench.apply(kind, object);
     }
-    check(&mut bench, "closed", "which does not exist");
+    check(&mut bench, "closed", "neither a RateLimitPolicy nor an AuthPolicy in shop");
     policy(&mut bench, "other", 1, "HTTPRoute none", "ip 5");
-    check(&mut bench, "closed", "which does not exist");
+    check(&mut bench, "closed", "neither a RateLimitPolicy nor an AuthPolicy in shop");
     policy(&mut bench, "calm", 1, "HTTPRoute none", "ip 5, login 1");
     check(&mut bench, "ip 5, login 1", "");
     policy(&mut bench, "calm", 1, "HTTPRoute none", "ip 6");
@@ -122,7 +124,7 @@ fn an_object_is_closed_unless_the_policy_that_it_names_is_usable() {
     policy(&mut bench, "calm", 1, "HTTPRoute none", "O/merge ip 7");
     check(&mut bench, "ip 7", "");
     bench.delete(POLICY, "calm");
-    check(&mut bench, "closed", "which does not exist");
+    check(&mut bench, "closed", "neither a RateLimitPolicy nor an AuthPolicy in shop");
     for (kind, object) in objects("not a name") {
         bench.apply(kind, object);
     }
@@ -175,14 +177,14 @@ fn objects_are_closed_until_policies_are_listed() {
     for (kind, object) in objects("calm") {
         bench.apply(kind, object);
     }
-    check(&mut bench, "closed", "and policies in shop have not been listed yet");
+    check(&mut bench, "closed", "RateLimitPolicy shop/calm, and policies in shop have not been listed yet");
     bench.list(POLICY, &[]);
-    check(&mut bench, "closed", "which does not exist");
+    check(&mut bench, "closed", "neither a RateLimitPolicy nor an AuthPolicy in shop");
     let mut bench = running(Sources { kuadrant: None, ..sources() }, &[]);
     for (kind, object) in objects("calm") {
         bench.apply(kind, object);
     }
-    check(&mut bench, "closed", "which is not read: --source does not list kuadrant");
+    check(&mut bench, "closed", "a policy, and policies are not read: --source does not list kuadrant");
 }
 
 #[test]

@@ -137,9 +137,9 @@ fn guards_are_shown_with_their_conditions() {
 
     let naming = json!({"tidegate.io/policy": "calm"});
     let text = explained(&[ingress("web", 2026, &naming, &[("Prefix", "/")])], "http://web.example/");
-    check(&text, "policy", &["403 for all clients: the policy that the object names cannot be used"]);
+    check(&text, "policy", &["403 for all clients: a policy that the route needs cannot be used"]);
     check(&text, "answer", &["403, by the edge itself"]);
-    assert!(text.contains("\"calm\" names RateLimitPolicy shop/calm, which is not read"), "{text}");
+    assert!(text.contains("\"calm\" names a policy, and policies are not read"), "{text}");
 }
 
 #[test]

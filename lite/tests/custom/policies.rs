@@ -138,3 +138,48 @@ async fn a_status_is_written_by_itself() {
     let said = server.ask(&line, Some(&twice)).await;
     assert_eq!((said.status, said.message().contains("Duplicate value")), (422, true), "{}", said.message());
 }
+
+/// What users write for AuthPolicies, with fields of later versions.
+#[tokio::test]
+async fn policies_of_access_are_accepted() {
+    let server = server().await;
+    let policies = [
+        include_str!("../../../config/tests/golden/auth-policy/anonymous.yaml"),
+        include_str!("../../../config/tests/golden/auth-policy/api_keys.yaml"),
+        include_str!("../../../config/tests/golden/auth-policy/callbacks.yaml"),
+        include_str!("../../../config/tests/golden/auth-policy/credentials.yaml"),
+        include_str!("../../../config/tests/golden/auth-policy/jwt.yaml"),
+        include_str!("../../../config/tests/golden/auth-policy/unsupported.yaml"),
+    ];
+    for text in policies {
+        let policy: Value = serde_saphyr::from_str(text).unwrap();
+        check_auth(&server, &policy, "").await;
+    }
+    let block = json!({"rules": {"authentication": {"public": {"anonymous": {}}}}});
+    let wrong = "spec: Invalid value: needs exactly one of rules, defaults and overrides";
+    for (spec, want) in [
+        (json!({"defaults": block, "overrides": block}), wrong),
+        (json!({"defaults": block, "rules": block["rules"]}), wrong),
+        (json!({}), wrong),
+        (
+            json!({"defaults": block, "when": [{"predicate": "true"}]}),
+            "spec: Invalid value: needs when and patterns in the block with the rules",
+        ),
+        (json!({"rules": {}}), "spec.rules: Invalid value: needs at least one rule"),
+        (json!({"rules": {"authentication": {}}}), "spec.rules: Invalid value: needs at least one rule"),
+    ] {
+        let policy = json!({"metadata": {"name": "auth"}, "spec": on(&route(), &spec)});
+        check_auth(&server, &policy, want).await;
+    }
+}
+
+async fn check_auth(server: &Server, policy: &Value, want: &str) {
+    let mut policy = policy.clone();
+    policy["apiVersion"] = json!("kuadrant.io/v1");
+    policy["kind"] = json!("AuthPolicy");
+    let path = POLICIES.replace("ratelimitpolicies", "authpolicies");
+    let said = server.ask(&format!("POST {path}?dryRun=All&fieldValidation=Strict"), Some(&policy)).await;
+    let message = said.body["message"].as_str().unwrap_or_default();
+    let status = if want.is_empty() { 201 } else { 422 };
+    assert!(said.status == status && message.contains(want), "{policy}: {} {message}", said.status);
+}

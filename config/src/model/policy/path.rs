@@ -157,9 +157,10 @@ impl TargetPolicies {
 impl PathPolicies {
     /// The policies that have an entry here, in effect or not, with duplicates.
     pub fn policies(&self) -> impl Iterator<Item = &ObjectRef> {
-        let limits = self.limits.iter().chain(&self.without_identity);
-        let in_effect = limits.map(|limit| &limit.policy);
-        in_effect.chain(self.overridden.iter().map(|overridden| &overridden.policy))
+        let limits = self.limits.iter().chain(&self.identity_limits).chain(&self.without_identity);
+        let limits = limits.map(|limit| &limit.policy);
+        let rules = self.auth.iter().flat_map(|auth| auth.ids()).map(|rule| rule.policy);
+        limits.chain(rules).chain(self.overridden.iter().map(|overridden| &overridden.policy))
     }
 }
 

@@ -53,7 +53,7 @@ struct ExpressionJson {
 
 impl LabelSelector {
     /// Reads a selector, whole or not at all: without one of its requirements it would select more objects.
-    pub(super) fn read(raw: &RawValue, field: &str) -> Result<Self, InvalidValue> {
+    pub(in crate::project) fn read(raw: &RawValue, field: &str) -> Result<Self, InvalidValue> {
         let json: SelectorJson<'_> = read(raw, field)?;
         let labels = json.match_labels.unwrap_or_default();
         let expressions = json.match_expressions.unwrap_or_default();

@@ -65,8 +65,8 @@ pub use reference_grant::{GrantFrom, GrantTo, ReferenceGrant};
 pub use retry::{Retry, Timeouts};
 pub use session::{RuleSession, SessionRefused};
 pub use status::{
-    CLASS_FINALIZER, Condition, Feature, ListenerStatus, OWN_CONDITIONS, OWN_LISTENER_CONDITIONS, OwnStatus,
-    ParentStatus, RATE_LIMITED_CONDITION, RouteKind, StatusAddress, StatusDigests, Text, WrittenRef,
+    AUTHORISED_CONDITION, CLASS_FINALIZER, Condition, Feature, ListenerStatus, OWN_CONDITIONS, OWN_LISTENER_CONDITIONS,
+    OwnStatus, ParentStatus, RATE_LIMITED_CONDITION, RouteKind, StatusAddress, StatusDigests, Text, WrittenRef,
 };
 pub use stream_rule::StreamRule;
 pub use tls_route::TlsRoute;

@@ -14,7 +14,7 @@ use crate::object::Kind;
 use crate::project::raw_object::RawObject;
 
 /// Types of conditions on objects that Tidegate writes. Others are left unchanged.
-pub const OWN_CONDITIONS: [&str; 7] = [
+pub const OWN_CONDITIONS: [&str; 8] = [
     "Accepted",
     "Enforced",
     "Programmed",
@@ -22,13 +22,23 @@ pub const OWN_CONDITIONS: [&str; 7] = [
     "InsecureFrontendValidationMode",
     "SupportedVersion",
     RATE_LIMITED_CONDITION,
+    AUTHORISED_CONDITION,
 ];
 /// Types of conditions on listeners that Tidegate writes. Others are left unchanged.
-pub const OWN_LISTENER_CONDITIONS: [&str; 6] =
-    ["Accepted", "Programmed", "ResolvedRefs", "Conflicted", "OverlappingTLSConfig", RATE_LIMITED_CONDITION];
+pub const OWN_LISTENER_CONDITIONS: [&str; 7] = [
+    "Accepted",
+    "Programmed",
+    "ResolvedRefs",
+    "Conflicted",
+    "OverlappingTLSConfig",
+    RATE_LIMITED_CONDITION,
+    AUTHORISED_CONDITION,
+];
 
 /// The type of the condition on Gateways, listeners and routes that RateLimitPolicies affect.
 pub const RATE_LIMITED_CONDITION: &str = "kuadrant.io/RateLimitPolicyAffected";
+/// The same for AuthPolicies.
+pub const AUTHORISED_CONDITION: &str = "kuadrant.io/AuthPolicyAffected";
 
 /// The finalizer of a GatewayClass while Gateways use it, so that it is not deleted before them.
 pub const CLASS_FINALIZER: &str = "gateway-exists-finalizer.gateway.networking.k8s.io";
@@ -236,7 +246,7 @@ fn digests_of(kind: Kind, status: Option<&RawValue>, in_use: Option<bool>) -> St
     own(&mut conditions, &OWN_CONDITIONS);
     let own = OwnStatus {
         conditions,
-        observed_generation: status.observed_generation.filter(|_| kind == Kind::RateLimitPolicy),
+        observed_generation: status.observed_generation.filter(|_| kind.is_inherited_policy()),
         features: status.supported_features,
         addresses: status.addresses,
         listeners,

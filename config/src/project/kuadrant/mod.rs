@@ -1,7 +1,12 @@
 //! Policies of Kuadrant (`kuadrant.io`), which attach to Gateways and routes of the Gateway API.
 
+mod auth_policy;
+mod block;
+mod expressions;
+mod fields;
 mod policy;
 mod rate_limit_policy;
 
+pub use auth_policy::AuthPolicy;
 pub use policy::{MergeStrategy, PolicyBlock, PolicyScope, PolicyTargetRef};
 pub use rate_limit_policy::RateLimitPolicy;

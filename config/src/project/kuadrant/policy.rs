@@ -8,10 +8,12 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::finding::printable;
-use crate::object::{Kind, ObjectName, ObjectRef};
-use crate::project::field::{InvalidValue, read};
+use crate::object::{Age, Kind, ObjectName, ObjectRef};
+use crate::project::annotations::{PolicyEffects, of_policy};
+use crate::project::field::{FindingList, InvalidValue, read};
 use crate::project::gateway::reference::{Form, checked, reference, section};
 use crate::project::gateway::{GroupKind, ObjectReference};
+use crate::project::raw_object::{RawObject, created_s};
 
 /// `spec.targetRef`: an object of the policy's namespace, or a section of it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -65,6 +67,16 @@ impl fmt::Display for PolicyTargetRef {
 #[serde(rename_all = "camelCase", expecting = "an object")]
 struct TargetJson {
     section_name: Option<Arc<str>>,
+}
+
+/// The parts that policies of all kinds have besides their specification: name and age, and the effects of annotations.
+pub(super) fn head(source: &RawObject<'_>, findings: &mut FindingList) -> (Age, PolicyEffects) {
+    let age = Age { created_s: created_s(source.created, findings), name: source.name().clone() };
+    let annotations = source.annotations().unwrap_or_else(|invalid| {
+        findings.ignored(&invalid.field, &invalid.value, &invalid.why);
+        BTreeMap::new()
+    });
+    (age, of_policy(&annotations, findings))
 }
 
 /// Reads the target, whole or not at all: without its section a policy would apply to more than it names.

@@ -12,32 +12,24 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::policy::{MergeStrategy, PolicyBlock, PolicyScope, PolicyTargetRef, fault, reason, target};
-use crate::finding::is_terminal_control;
+use super::block::{EntriesField, RawBlock, SpecJson, check_count, check_names};
+use super::expressions::PolicyExpressions;
+use super::policy::{PolicyBlock, PolicyTargetRef, fault, head, reason, target};
 use crate::model::{Expression, Limit, Predicate, Rate, ValueExpression};
 use crate::object::{Age, ObjectRef};
-use crate::project::annotations::of_policy;
-use crate::project::expressions::{Expressions, HeldExpressions};
+use crate::project::expressions::HeldExpressions;
 use crate::project::field::{FindingList, InvalidValue, read, read_or_default, written};
 use crate::project::gateway::duration::duration;
 use crate::project::gateway::header_edits::within;
-use crate::project::raw_object::{RawObject, created_s};
+use crate::project::raw_object::RawObject;
 use crate::project::{Projection, Sharing};
 
-/// The maximum number of limits of one policy.
-const LIMITS_MAX: usize = 100;
 /// The maximum number of rates of one limit.
 const RATES_MAX: usize = 10;
 /// The maximum number of predicates of one `when`.
 const PREDICATES_MAX: usize = 10;
 /// The maximum number of counter expressions of one limit.
 const COUNTERS_MAX: usize = 10;
-/// The maximum number of different patterns of `matches` in all expressions of one policy.
-const PATTERNS_MAX: usize = 128;
-/// The maximum number of steps of all expressions of one policy for a request: about 1 ms.
-const STEPS_MAX: u32 = 8192;
-/// The maximum length of a limit's name in bytes.
-const NAME_BYTES_MAX: usize = 253;
 
 /// The parts of a RateLimitPolicy that routing reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,32 +43,6 @@ pub struct RateLimitPolicy {
     pub limits: Result<PolicyBlock<Limit>, String>,
     /// The reasons for limits that are left out because an expression or another part of theirs cannot be used.
     pub left_out: Box<[String]>,
-}
-
-/// The fields of the specification. A block may be there without limits, which is a contradiction.
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", expecting = "an object")]
-struct SpecJson<'a> {
-    #[serde(borrow)]
-    target_ref: Option<&'a RawValue>,
-    #[serde(borrow)]
-    defaults: Option<&'a RawValue>,
-    #[serde(borrow)]
-    overrides: Option<&'a RawValue>,
-    #[serde(borrow)]
-    limits: Option<&'a RawValue>,
-    #[serde(borrow)]
-    when: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-#[serde(expecting = "an object")]
-struct BlockJson<'a> {
-    strategy: Option<String>,
-    #[serde(borrow)]
-    limits: Option<&'a RawValue>,
-    #[serde(borrow)]
-    when: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -126,29 +92,20 @@ impl Projection for RateLimitPolicy {
 
     /// A policy that cannot be read is a projection too, so that its status can say so.
     fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Self, InvalidValue> {
-        let own = source.name();
-        let age = Age { created_s: created_s(source.created, findings), name: own.clone() };
-        let annotations = source.annotations().unwrap_or_else(|invalid| {
-            findings.ignored(&invalid.field, &invalid.value, &invalid.why);
-            BTreeMap::new()
-        });
-        let shadow = of_policy(&annotations, findings).shadow;
-        let spec: Result<SpecJson<'_>, _> = read_or_default(source.spec, "spec");
-        let spec = match spec {
+        let (age, effects) = head(source, findings);
+        let spec = match SpecJson::read(source.spec) {
             Ok(spec) => spec,
             Err(invalid) => {
                 let why = invalid_policy(&invalid, findings);
                 return Ok(Self { age, target: Err(why.clone()), limits: Err(why), left_out: Box::default() });
             }
         };
-        let target = target(spec.target_ref, own).map_err(|invalid| invalid_policy(&invalid, findings));
-        let patterns = Expressions::new(PATTERNS_MAX, source.compiling);
+        let target = target(spec.target_ref, source.name()).map_err(|invalid| invalid_policy(&invalid, findings));
         let mut reader = LimitReader {
             policy: &source.meta.object,
-            shadow,
+            shadow: effects.shadow,
             findings,
-            patterns,
-            steps_left: STEPS_MAX,
+            expressions: PolicyExpressions::new(source.compiling),
             left_out: Vec::new(),
         };
         let limits = reader.block(&spec);
@@ -189,61 +146,27 @@ fn invalid_policy(invalid: &InvalidValue, findings: &mut FindingList) -> String 
     reason(invalid)
 }
 
-/// A block as written, with its field.
-struct RawBlock<'a> {
-    field: &'static str,
-    scope: PolicyScope,
-    json: BlockJson<'a>,
-}
-
-/// The one block of a specification.
-fn chosen<'a>(spec: &SpecJson<'a>) -> Result<RawBlock<'a>, InvalidValue> {
-    let contradiction = |field: &str, raw: &RawValue, other: &str| {
-        fault(field, &written(raw), &format!("cannot be combined with {other}"))
-    };
-    let (field, scope, raw) = match (spec.defaults, spec.overrides, spec.limits) {
-        (None, None, limits) => {
-            let json = BlockJson { strategy: None, limits, when: spec.when };
-            return Ok(RawBlock { field: "spec", scope: PolicyScope::Defaults, json });
-        }
-        (Some(_), Some(raw), _) => return Err(contradiction("spec.overrides", raw, "spec.defaults")),
-        (Some(raw), None, Some(_)) => return Err(contradiction("spec.defaults", raw, "spec.limits")),
-        (None, Some(raw), Some(_)) => return Err(contradiction("spec.overrides", raw, "spec.limits")),
-        (Some(raw), None, None) => ("spec.defaults", PolicyScope::Defaults, raw),
-        (None, Some(raw), None) => ("spec.overrides", PolicyScope::Overrides, raw),
-    };
-    Ok(RawBlock { field, scope, json: read(raw, field)? })
-}
-
 /// Reads the limits of one policy.
 struct LimitReader<'a> {
     policy: &'a ObjectRef,
     shadow: bool,
     findings: &'a mut FindingList,
-    patterns: Expressions<'a>,
-    /// The steps that the limits that are read leave of those of the policy.
-    steps_left: u32,
+    expressions: PolicyExpressions<'a>,
     left_out: Vec<String>,
 }
 
 impl LimitReader<'_> {
     fn block(&mut self, spec: &SpecJson<'_>) -> Result<PolicyBlock<Limit>, InvalidValue> {
-        let RawBlock { field, scope, json } = chosen(spec)?;
-        if let Some(when) = spec.when.filter(|_| field != "spec") {
-            let why = format!("only the conditions in {field}.when are for its limits");
-            self.findings.without_effect("spec.when", &written(when), why);
-        }
-        let strategy = match json.strategy.as_deref() {
-            None | Some("atomic") => MergeStrategy::Atomic,
-            Some("merge") => MergeStrategy::Merge,
-            Some(text) => return Err(fault(&format!("{field}.strategy"), text, "is neither atomic nor merge")),
-        };
-        let limits_field = format!("{field}.limits");
-        let limits = json.limits.ok_or_else(|| fault(&limits_field, "", "is required but missing"))?;
+        let RawBlock { field, scope, strategy, entries, when, .. } = spec.block(EntriesField::Limits, self.findings)?;
+        let (limits, limits_field) = entries;
         let limits: BTreeMap<String, &RawValue> = read(limits, &limits_field)?;
+        if limits.is_empty() {
+            return Err(fault(&limits_field, "{}", "has no limit"));
+        }
+        check_count(limits.len(), "limits", &limits_field)?;
         check_names(&limits, &limits_field)?;
         let when_field = format!("{field}.when");
-        let when = self.predicates(json.when, &when_field).map_err(|invalid| {
+        let when = self.predicates(when, &when_field).map_err(|invalid| {
             self.findings.policy_not_enforced(&invalid);
             self.left_out.push(reason(&invalid));
         });
@@ -289,20 +212,14 @@ impl LimitReader<'_> {
         }
         let steps = parts.when.iter().map(Predicate::steps).chain(parts.counters.iter().map(ValueExpression::steps));
         let steps = steps.fold(0, u32::saturating_add);
-        let left = self.steps_left.checked_sub(steps).ok_or_else(|| {
-            let why = format!("exceed the {} that the limits before it leave of {STEPS_MAX}", self.steps_left);
-            fault(field, &format!("{steps} steps"), &why)
-        });
-        self.steps_left = left?;
-        Ok(())
+        self.expressions.take_steps(steps, "limits", field)
     }
 
     fn predicates(&mut self, raw: Option<&RawValue>, field: &str) -> Result<Vec<Predicate>, InvalidValue> {
         let list: Vec<PredicateJson> = read_or_default(raw, field)?;
         let list = within(Some(list), PREDICATES_MAX, field)?.into_iter().enumerate();
         list.map(|(number, PredicateJson { predicate })| {
-            self.compile(&predicate, |source, keep| Predicate::with_patterns(source, keep))
-                .map_err(|why| unusable(&format!("{field}[{number}].predicate"), &predicate, &why))
+            self.expressions.predicate(&predicate, &format!("{field}[{number}].predicate"))
         })
         .collect()
     }
@@ -311,24 +228,9 @@ impl LimitReader<'_> {
         let list: Vec<CounterJson> = read_or_default(raw, field)?;
         let list = within(Some(list), COUNTERS_MAX, field)?.into_iter().enumerate();
         list.map(|(number, CounterJson { expression })| {
-            self.compile(&expression, |source, keep| ValueExpression::with_patterns(source, keep))
-                .map_err(|why| unusable(&format!("{field}[{number}].expression"), &expression, &why))
+            self.expressions.value(&expression, &format!("{field}[{number}].expression"))
         })
         .collect()
-    }
-
-    /// Compiles an expression, with the patterns of the policy counted together.
-    fn compile<T>(
-        &mut self,
-        source: &str,
-        compile: impl FnOnce(&str, &mut dyn FnMut(&mut Expression) -> Result<(), String>) -> Result<T, String>,
-    ) -> Result<T, String> {
-        if self.patterns.is_spent() && source.contains("matches") {
-            return Err("the patterns before it in the policy take all that a policy may use".to_owned());
-        }
-        compile(source, &mut |pattern| {
-            self.patterns.share(pattern).map_err(|why| format!("the pattern {:?} {why}", pattern.pattern()))
-        })
     }
 }
 
@@ -345,29 +247,6 @@ impl LimitParts {
         let Self { when, counters, rates } = self;
         Limit { policy, name, when, counters, rates, shadow }
     }
-}
-
-/// There is at least one limit, and the names can take part in merges and be labels of metrics.
-fn check_names(limits: &BTreeMap<String, &RawValue>, field: &str) -> Result<(), InvalidValue> {
-    if limits.is_empty() {
-        return Err(fault(field, "{}", "has no limit"));
-    }
-    if limits.len() > LIMITS_MAX {
-        let value = format!("{} limits", limits.len());
-        return Err(fault(field, &value, &format!("exceed the limit of {LIMITS_MAX}")));
-    }
-    let fits = |name: &&String| (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.contains(is_terminal_control);
-    match limits.keys().find(|name| !fits(name)) {
-        None => Ok(()),
-        Some(name) => {
-            let why = format!("is not a name of 1 to {NAME_BYTES_MAX} bytes without control characters");
-            Err(fault(field, name, &why))
-        }
-    }
-}
-
-fn unusable(field: &str, expression: &str, why: &str) -> InvalidValue {
-    fault(field, expression, &format!("is not a usable expression ({why})"))
 }
 
 /// Reads rates, no two with the same window: of such two, the lower one refuses every request that the other refuses.

@@ -2,6 +2,7 @@
 //! compiles no route. Each object that policies attach to is a unit; that of a route includes the policies of its
 //! Gateways.
 
+mod auth;
 mod fold;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,6 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use fold::{Effective, Source};
+use tidegate_config::model::auth::AuthEntry;
 use tidegate_config::model::{Limit, ListenerPolicies, PathPolicies, RuleKey, SnapshotParts, TargetPolicies};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
@@ -177,18 +179,33 @@ fn entry(
 
 /// The effective policies of a path, whose policies are given from the least specific to the most specific.
 fn effective(path: &[&PolicyClaim]) -> PathPolicies {
-    let limits = path.iter().filter_map(|claim| {
-        let block = match &claim.attached {
-            AttachedPolicy::RateLimit(policy) => policy.limits.as_ref().ok()?,
-            AttachedPolicy::Unusable => return None,
-        };
-        Some(Source { policy: &claim.policy, block })
-    });
     let closed = path.iter().any(|claim| claim.attached == AttachedPolicy::Unusable);
-    let Effective { entries, overridden } = Effective::<Limit>::of(&limits.collect::<Vec<_>>());
+    let (mut limits, mut rules) = (Vec::new(), Vec::new());
+    for PolicyClaim { policy, attached, .. } in path {
+        match attached {
+            AttachedPolicy::RateLimit(read) => limits.extend(read.limits.iter().map(|block| Source { policy, block })),
+            AttachedPolicy::Auth(read) => rules.extend(read.rules.iter().map(|block| Source { policy, block })),
+            AttachedPolicy::Unusable => {}
+        }
+    }
+    let Effective { entries, mut overridden } = Effective::<Limit>::of(&limits);
     // One without rates does nothing: its policy says why.
     let limits = entries.values().map(|entry| Arc::clone(entry.value)).filter(|limit| !limit.rates.is_empty());
-    let (without_identity, limits): (Vec<_>, Vec<_>) = limits.partition(|limit| limit.reads_identity());
-    let (limits, without_identity, overridden) = (limits.into(), without_identity.into(), overridden.into());
-    PathPolicies { closed, auth: None, limits, identity_limits: Box::default(), without_identity, overridden }
+    let (by_identity, limits): (Vec<_>, Vec<_>) = limits.partition(|limit| limit.reads_identity());
+    let Effective { entries, overridden: lost } = Effective::<AuthEntry>::of(&rules);
+    overridden.extend(lost);
+    let auth = auth::sorted(entries.values().map(|entry| &**entry.value)).map(Arc::new);
+    // Limits that depend on the identity of the client need policies that determine it.
+    let (identity_limits, without_identity) = match auth {
+        Some(_) => (by_identity, Vec::new()),
+        None => (Vec::new(), by_identity),
+    };
+    PathPolicies {
+        closed,
+        auth,
+        limits: limits.into(),
+        identity_limits: identity_limits.into(),
+        without_identity: without_identity.into(),
+        overridden: overridden.into(),
+    }
 }

@@ -131,7 +131,8 @@ impl Bench {
                 | Kind::TcpRoute
                 | Kind::UdpRoute
                 | Kind::BackendTlsPolicy
-                | Kind::RateLimitPolicy => Vec::new(),
+                | Kind::RateLimitPolicy
+                | Kind::AuthPolicy => Vec::new(),
             };
             let (resource_version, received) = ("1".into(), bench.now);
             bench.observe(Event::Listed { collection, objects, complete: true, resource_version, received });

@@ -1,12 +1,14 @@
-//! The condition of an object that policies attach to, or attach above: it names them, so that the owner of a route
-//! learns of the policies of its Gateway.
+//! The conditions of an object that policies attach to, or attach above, one for each kind of policy: they name the
+//! policies, so that the owner of a route learns of those of its Gateway.
 
 use std::borrow::Cow;
 
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_config::project::gateway::{Condition, OwnStatus, RATE_LIMITED_CONDITION, WrittenRef};
+use tidegate_config::project::gateway::{
+    AUTHORISED_CONDITION, Condition, OwnStatus, RATE_LIMITED_CONDITION, WrittenRef,
+};
 
-use crate::attachment::PolicySection;
+use crate::attachment::{AttachedPolicy, PolicySection};
 use crate::reconcile::model::Model;
 use crate::sources::parent_of;
 
@@ -60,31 +62,36 @@ fn parent_object(route: &ObjectRef, parent: &WrittenRef) -> Option<ObjectRef> {
     Some(ObjectRef::new(kind, ObjectName::new(namespace.clone(), parent.name.clone())))
 }
 
-/// The policies of an object, and those of one of its listeners.
-fn policies(model: &Model, target: &ObjectRef, listener: Option<&str>) -> Vec<ObjectName> {
+/// The accepted policies of an object, and those of one of its listeners.
+fn policies(model: &Model, target: &ObjectRef, listener: Option<&str>) -> Vec<ObjectRef> {
     let applies = |section: &Option<PolicySection>| match section {
         None => true,
         Some(PolicySection::Listener(name)) => Some(&**name) == listener,
         Some(PolicySection::Rule(_)) => false,
     };
     let claims = model.topology.policies_of(target).filter(|claim| applies(&claim.target.section));
-    let mut names: Vec<ObjectName> = claims.map(|claim| claim.policy.name.clone()).collect();
+    let accepted = claims.filter(|claim| claim.attached != AttachedPolicy::Unusable);
+    let mut names: Vec<ObjectRef> = accepted.map(|claim| claim.policy.clone()).collect();
     names.sort_unstable();
     names.dedup();
     names
 }
 
-fn add(conditions: &mut Vec<Condition>, generation: i64, names: &[ObjectName]) {
-    if names.is_empty() {
-        return;
+fn add(conditions: &mut Vec<Condition>, generation: i64, policies: &[ObjectRef]) {
+    let kinds = [(Kind::RateLimitPolicy, RATE_LIMITED_CONDITION), (Kind::AuthPolicy, AUTHORISED_CONDITION)];
+    for (kind, condition) in kinds {
+        let names: Vec<String> =
+            policies.iter().filter(|policy| policy.kind == kind).map(|policy| policy.name.to_string()).collect();
+        if names.is_empty() {
+            continue;
+        }
+        conditions.push(Condition {
+            kind: Cow::Borrowed(condition),
+            status: "True".into(),
+            reason: "Accepted".into(),
+            message: format!("affected by {kind} [{}]", names.join(", ")).into(),
+            observed_generation: generation,
+        });
     }
-    let names: Vec<String> = names.iter().map(ToString::to_string).collect();
-    conditions.push(Condition {
-        kind: Cow::Borrowed(RATE_LIMITED_CONDITION),
-        status: "True".into(),
-        reason: "Accepted".into(),
-        message: format!("affected by {} [{}]", Kind::RateLimitPolicy, names.join(", ")).into(),
-        observed_generation: generation,
-    });
     conditions.sort_unstable();
 }

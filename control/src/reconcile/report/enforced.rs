@@ -9,6 +9,7 @@ use tidegate_config::project::gateway::OwnStatus;
 
 use crate::attachment::{AttachedPolicy, Conditions, Key, ListenerRef, MergedListener, PolicyClaim, PolicySection};
 use crate::reconcile::model::Model;
+use crate::world::InheritedPolicy;
 
 /// The effect of a policy on the paths through its target.
 #[derive(Debug, Default)]
@@ -17,6 +18,8 @@ struct Effect {
     has_paths: bool,
     /// Whether any entry is in effect on any path.
     in_effect: bool,
+    /// Whether rules of it that cannot be used are in effect on some path, where they refuse every request.
+    refuses: bool,
     /// The limits that depend on the identity of the client where no policy determines it.
     without_identity: BTreeSet<Arc<str>>,
     /// The policies that override entries of it on some path.
@@ -26,7 +29,12 @@ struct Effect {
 impl Effect {
     fn add(&mut self, policy: &ObjectRef, path: &PathPolicies) {
         self.has_paths = true;
-        self.in_effect |= path.limits.iter().any(|limit| limit.policy == *policy);
+        let mut limits = path.limits.iter().chain(&path.identity_limits);
+        self.in_effect |= limits.any(|limit| limit.policy == *policy);
+        if let Some(auth) = &path.auth {
+            self.in_effect |= auth.ids().any(|rule| rule.policy == policy);
+            self.refuses |= auth.unusable.iter().any(|rule| rule.policy == *policy);
+        }
         let without = path.without_identity.iter().filter(|limit| limit.policy == *policy);
         self.without_identity.extend(without.map(|limit| Arc::clone(&limit.name)));
         let lost = path.overridden.iter().filter(|overridden| overridden.policy == *policy);
@@ -55,9 +63,9 @@ pub(super) fn with_effect(model: &Model, policy: &ObjectRef, status: &OwnStatus)
             each_path_of_hosts(model, claim, add);
         }
     }
-    let left_out = model.world.rate_limit_policies.get(&policy.name).map_or(&[][..], |policy| &policy.left_out);
+    let unusable = model.world.inherited_policy(policy).map_or(&[][..], InheritedPolicy::unusable);
     let generation = model.world.generation_of(policy).unwrap_or_default();
-    status.conditions.extend(condition(generation, &effect, left_out).into_list());
+    status.conditions.extend(condition(generation, &effect, unusable).into_list());
     status.conditions.sort_unstable();
     status
 }
@@ -77,6 +85,9 @@ fn condition(generation: i64, effect: &Effect, left_out: &[String]) -> Condition
         Effect { has_paths: false, .. } => {
             put("False", "Unknown", "not in the path of any accepted route".to_owned());
         }
+        Effect { refuses: true, .. } => {
+            put("False", "InvalidCelExpression", format!("requests are refused: {}", unusable.join("; ")));
+        }
         Effect { in_effect: true, winners, .. } if winners.is_empty() && unusable.is_empty() => {
             put("True", "Enforced", String::new());
         }
@@ -85,7 +96,7 @@ fn condition(generation: i64, effect: &Effect, left_out: &[String]) -> Condition
             put("False", "Overridden", format!("overridden by [{}]", names()));
         }
         Effect { .. } if !unusable.is_empty() => put("False", "InvalidCelExpression", unusable.join("; ")),
-        Effect { .. } => put("False", "Unknown", "it has no limit with a rate".to_owned()),
+        Effect { .. } => put("False", "Unknown", "it has neither a limit with a rate nor a rule".to_owned()),
     }
     conditions
 }

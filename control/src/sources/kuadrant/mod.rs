@@ -1,4 +1,6 @@
-//! Kuadrant's policies: RateLimitPolicy attaches limits to the paths through a Gateway, a listener, a route or a rule.
+//! Kuadrant's policies, which attach to the paths through a Gateway, a listener, a route or a rule: RateLimitPolicy
+//! with limits, AuthPolicy with authentication and authorisation.
+//!
 //! The compiler combines the policies of a path, and so decides which are in effect; here only a policy's own target
 //! and form are judged.
 
@@ -7,7 +9,7 @@ use std::sync::Arc;
 use tidegate_config::model::RuleKey;
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::OwnStatus;
-use tidegate_config::project::kuadrant::{PolicyTargetRef, RateLimitPolicy};
+use tidegate_config::project::kuadrant::PolicyTargetRef;
 
 use super::gateway::is_ours;
 use super::reader::Reader;
@@ -15,11 +17,12 @@ use super::spec::SourceSpec;
 use crate::attachment::{
     AttachedPolicy, Attachment, ConditionReason, Conditions, Key, PolicyClaim, PolicySection, PolicyTarget, Report,
 };
+use crate::world::InheritedPolicy;
 
 /// Policies for the paths of the Gateway API. A cluster may lack their definitions.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     enabled: |options| options.sources.kuadrant.is_some(),
-    kinds: &[Kind::RateLimitPolicy],
+    kinds: &[Kind::RateLimitPolicy, Kind::AuthPolicy],
     required: &[],
     beside: Some(Kind::RateLimitPolicy),
     by_name: &[],
@@ -39,9 +42,9 @@ enum Resolved {
     Others,
 }
 
-pub(super) fn attach_rate_limits(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
+pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
     let reporting = Attachment::reporting(object, reader.world());
-    let Some(policy) = reader.world().rate_limit_policies.get(&object.name) else { return reporting };
+    let Some(policy) = reader.world().inherited_policy(object) else { return reporting };
     if reader.options.sources.kuadrant.is_none() {
         return reporting;
     }
@@ -50,7 +53,7 @@ pub(super) fn attach_rate_limits(reader: &mut Reader<'_>, object: &ObjectRef) ->
         // Its target is another controller's.
         return reporting;
     }
-    let resolved = policy.target.as_ref().ok().map(|target| resolve(reader, target));
+    let resolved = policy.target().map(|target| resolve(reader, target));
     let invalid = policy.invalid().map(|why| ConditionReason::new("Invalid", why.to_owned()));
     let (target, missing) = match resolved {
         Some(Resolved::Others) if !is_named => return orphan(reader, object),
@@ -75,8 +78,13 @@ pub(super) fn attach_rate_limits(reader: &mut Reader<'_>, object: &ObjectRef) ->
     let status = OwnStatus { conditions: conditions.into_list(), observed_generation, ..OwnStatus::default() };
     let mut attachment =
         Attachment { report: Report::of_status(reader.world().findings_of(object), status), ..Attachment::default() };
-    if let Some(target) = target.filter(|_| fault.is_none()) {
-        attachment.other_claims_mut().policies = [claim(object, target, policy)].into();
+    let attached = match &fault {
+        None => Some(attached(policy)),
+        Some(_) => closing(policy),
+    };
+    if let Some((target, attached)) = target.zip(attached) {
+        attachment.other_claims_mut().policies =
+            [PolicyClaim { target, policy: object.clone(), age: policy.age().clone(), attached }].into();
     }
     attachment
 }
@@ -93,9 +101,21 @@ fn orphan(reader: &Reader<'_>, object: &ObjectRef) -> Attachment {
     Attachment { report: Report::of_orphan(reader.world().findings_of(object), status), ..Attachment::default() }
 }
 
-fn claim(object: &ObjectRef, target: PolicyTarget, policy: &Arc<RateLimitPolicy>) -> PolicyClaim {
-    let attached = AttachedPolicy::RateLimit(Arc::clone(policy));
-    PolicyClaim { target, policy: object.clone(), age: policy.age.clone(), attached }
+/// The contents of a valid policy.
+pub(super) fn attached(policy: InheritedPolicy<'_>) -> AttachedPolicy {
+    match policy {
+        InheritedPolicy::RateLimit(policy) => AttachedPolicy::RateLimit(Arc::clone(policy)),
+        InheritedPolicy::Auth(policy) => AttachedPolicy::Auth(Arc::clone(policy)),
+    }
+}
+
+/// What an invalid policy does to its target, if the target exists: without the rules of an AuthPolicy it is not known
+/// which requests may pass.
+fn closing(policy: InheritedPolicy<'_>) -> Option<AttachedPolicy> {
+    match policy {
+        InheritedPolicy::RateLimit(_) => None,
+        InheritedPolicy::Auth(_) => Some(AttachedPolicy::Unusable),
+    }
 }
 
 /// Finds the target, and the section in it.

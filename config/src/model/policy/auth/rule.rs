@@ -32,6 +32,16 @@ impl PathAuth {
         let authorization = self.authorization.iter().map(|rule| (&**rule).into());
         authentication.chain(authorization).chain(self.unusable.iter().map(|rule| (&**rule).into()))
     }
+
+    /// The rules of all phases.
+    pub fn ids(&self) -> impl Iterator<Item = RuleId<'_>> {
+        let authentication = self.authentication.iter().map(|rule| rule.id());
+        let authorization = self.authorization.iter().map(|rule| rule.id());
+        let success = self.success.iter().map(|rule| rule.id());
+        let denials = self.unauthenticated.iter().chain(&self.unauthorized).map(|rule| rule.id());
+        let unusable = self.unusable.iter().map(|rule| rule.id());
+        authentication.chain(authorization).chain(success).chain(denials).chain(unusable)
+    }
 }
 
 /// One rule of a policy; `R` is what it does.
@@ -69,6 +79,54 @@ pub enum AuthEntry {
     Unauthorized(Arc<AuthRule<Denial>>),
     /// A rule of any section that cannot be used, with the reason for its author.
     Unusable(Arc<AuthRule<String>>),
+}
+
+/// What rules of all sections have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RuleId<'r> {
+    /// The policy that declares it.
+    pub policy: &'r ObjectRef,
+    /// Its name in the policy, within its section.
+    pub name: &'r Arc<str>,
+    /// Whether its policy refuses no request.
+    pub shadow: bool,
+}
+
+impl<R> AuthRule<R> {
+    /// What rules of all sections have.
+    #[must_use]
+    pub const fn id(&self) -> RuleId<'_> {
+        RuleId { policy: &self.policy, name: &self.name, shadow: self.shadow }
+    }
+}
+
+impl AuthEntry {
+    /// What rules of all sections have.
+    #[must_use]
+    pub fn id(&self) -> RuleId<'_> {
+        match self {
+            Self::Authentication(rule) => rule.id(),
+            Self::Authorization(rule) => rule.id(),
+            Self::Success(rule) => rule.id(),
+            Self::Unauthenticated(rule) | Self::Unauthorized(rule) => rule.id(),
+            Self::Unusable(rule) => rule.id(),
+        }
+    }
+
+    /// The entry in its place if it cannot be used.
+    #[must_use]
+    pub fn unusable(&self, why: String) -> Self {
+        let RuleId { policy, name, shadow } = self.id();
+        Self::Unusable(Arc::new(AuthRule {
+            policy: policy.clone(),
+            name: Arc::clone(name),
+            priority: 0,
+            policy_when: Arc::default(),
+            when: Box::default(),
+            shadow,
+            rule: why,
+        }))
+    }
 }
 
 /// A rule that allows a request, or refuses it.

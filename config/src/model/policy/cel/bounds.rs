@@ -129,8 +129,12 @@ pub(super) fn scan_steps(attribute: &Attribute) -> u32 {
     u32::try_from(attribute.text_bytes_max().unwrap_or_default() / SCANNED_BYTES).unwrap_or(u32::MAX)
 }
 
+/// The steps of a value below `auth` that is scanned once.
+#[allow(clippy::cast_possible_truncation, reason = "a small constant")]
+pub(super) const JSON_SCAN_STEPS: u32 = (json::BYTES_MAX / SCANNED_BYTES) as u32;
+
 /// The steps of a pattern that is tried.
-pub(super) fn pattern_steps(pattern: &Expression) -> u32 {
+pub(in crate::model::policy) fn pattern_steps(pattern: &Expression) -> u32 {
     whole(price(pattern))
 }
 

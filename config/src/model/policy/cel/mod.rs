@@ -21,6 +21,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use attribute::Attribute;
+pub(super) use bounds::pattern_steps;
 use cel::common::ast::IdedExpr;
 use cel::parser::PrattParser;
 use names::Names;

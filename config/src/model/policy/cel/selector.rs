@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::super::super::condition::Head;
 use super::super::Attributes;
 use super::attribute::{Attribute, Named, Scalar};
+use super::bounds;
 
 /// The prefix under which selectors also find the attributes of a request.
 const CONTEXT: &str = "context";
@@ -53,6 +54,14 @@ impl Selector {
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
+    }
+
+    /// An upper limit of the steps of an evaluation, each of about 0.1 µs. The value is read, and scanned once.
+    #[must_use]
+    pub fn steps(&self) -> u32 {
+        let is_json = matches!(self.attribute, Attribute::Auth(_));
+        let scanned = if is_json { bounds::JSON_SCAN_STEPS } else { bounds::scan_steps(&self.attribute) };
+        bounds::read_steps(&self.attribute) + scanned
     }
 
     /// The value for a request; `None` if it has none.

@@ -1,0 +1,93 @@
+//! The rules of authentication and authorisation on the path of a request.
+
+use std::fmt;
+
+use serde::Serialize;
+use tidegate_config::model::auth::{
+    Authentication, AuthenticationMethod, Authorization, Denial, KeySource, PathAuth, RuleId, Success, SuccessTarget,
+};
+use tidegate_config::object::ObjectRef;
+
+/// A rule in effect. It tells neither keys nor values, which may be secrets.
+#[derive(Debug, Serialize)]
+pub struct RuleView {
+    /// Its section.
+    pub section: &'static str,
+    /// Its name in the section.
+    pub name: String,
+    /// The policy that declares it.
+    pub policy: ObjectRef,
+    /// Whether it refuses no request.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub shadow: bool,
+    /// What it does.
+    pub does: String,
+}
+
+impl RuleView {
+    /// The rules of a path, in the order in which they are evaluated.
+    pub(super) fn all(auth: &PathAuth) -> Vec<Self> {
+        let unusable = auth.unusable.iter();
+        let unusable =
+            unusable.map(|rule| Self::of("unusable", rule.id(), format!("refuses every request: {}", rule.rule)));
+        let authentication = auth.authentication.iter();
+        let authentication =
+            authentication.map(|rule| Self::of("authentication", rule.id(), authentication_of(&rule.rule)));
+        let authorization = auth.authorization.iter();
+        let authorization =
+            authorization.map(|rule| Self::of("authorization", rule.id(), authorization_of(&rule.rule)));
+        let success = auth.success.iter().map(|rule| Self::of("response.success", rule.id(), success_of(&rule.rule)));
+        let denials = [
+            ("response.unauthenticated", &auth.unauthenticated, 401),
+            ("response.unauthorized", &auth.unauthorized, 403),
+        ];
+        let denials = denials.into_iter().filter_map(|(section, rule, usual)| {
+            rule.as_ref().map(|rule| Self::of(section, rule.id(), denial_of(&rule.rule, usual)))
+        });
+        unusable.chain(authentication).chain(authorization).chain(success).chain(denials).collect()
+    }
+
+    fn of(section: &'static str, id: RuleId<'_>, does: String) -> Self {
+        let RuleId { policy, name, shadow } = id;
+        Self { section, name: name.to_string(), policy: policy.clone(), shadow, does }
+    }
+}
+
+fn authentication_of(Authentication { credentials, method, .. }: &Authentication) -> String {
+    match method {
+        AuthenticationMethod::Anonymous => "accepts every client".to_owned(),
+        AuthenticationMethod::Plain(_) => "takes the identity from the request".to_owned(),
+        AuthenticationMethod::ApiKey(keys) => format!("accepts {} API keys in {credentials}", keys.0.len()),
+        AuthenticationMethod::Jwt(jwt) => {
+            let (KeySource::Jwks(url) | KeySource::Issuer(url)) = &jwt.source;
+            let none = if jwt.keys.is_none() { ", which have not been fetched" } else { "" };
+            format!("accepts tokens in {credentials} that keys from {url}{none} have signed")
+        }
+    }
+}
+
+fn authorization_of(rule: &Authorization) -> String {
+    match rule {
+        Authorization::Patterns(patterns) => format!("requires {} patterns", patterns.len()),
+    }
+}
+
+fn success_of(Success { target, .. }: &Success) -> String {
+    match target {
+        SuccessTarget::Header(name) => format!("sets the header {name}"),
+        SuccessTarget::Filter(name) => format!("gives limits auth.{name}"),
+    }
+}
+
+fn denial_of(denial: &Denial, usual: u16) -> String {
+    format!("answers {}", denial.status.unwrap_or(usual))
+}
+
+impl fmt::Display for RuleView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { section, name, policy, shadow, does } = self;
+        let name = if section.ends_with(&**name) { String::new() } else { format!(" {name}") };
+        let shadow = if *shadow { ", shadow" } else { "" };
+        write!(f, "{section}{name}: {does}{shadow} ({policy})")
+    }
+}
