@@ -38,10 +38,11 @@ mod sample_model;
 pub use budget::BudgetLimits;
 pub use connection::tls::TlsSetupError;
 pub use http::cdn_loop::{LoopToken, NoToken};
+pub use limit::store::LimitStoreTask;
 pub use listen::binder::{Bound, BoundBind};
 pub use options::{
-    AccessLogSink, ClientLimits, CounterLimits, DrainLimits, Driver, Enforce, Http2Limits, LimitHeaders, Options,
-    RateLimits, TlsLimits, UpstreamLimits,
+    AccessLogSink, ClientLimits, CounterLimits, DrainLimits, Driver, Enforce, Http2Limits, LimitHeaders, LimitStore,
+    Options, RateLimits, ReadSecrets, Secret, StoreAway, StoreNode, StoreSecrets, TlsLimits, UpstreamLimits,
 };
 pub use start::{Memory, Proxy, StartError, Sweeper};
 

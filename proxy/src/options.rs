@@ -1,10 +1,14 @@
 //! All limits and timeouts of the data plane in one place. Settings of routes are in the snapshot.
 
+mod limit_store;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::budget::BudgetLimits;
 use crate::http::cdn_loop::LoopToken;
+
+pub use self::limit_store::{LimitStore, ReadSecrets, Secret, StoreAway, StoreNode, StoreSecrets};
 
 /// Settings of the data plane that do not depend on the snapshot. The defaults suit an edge with untrusted clients.
 /// Times of less than a millisecond count as one. Those without a flag have values that suit every edge; they are
@@ -25,6 +29,8 @@ pub struct Options {
     pub tls: TlsLimits,
     /// The counters of rate limits.
     pub counters: CounterLimits,
+    /// The store in which all replicas share the counts of rate limits; without one each counts by itself.
+    pub limit_store: Option<LimitStore>,
     /// The drain of connections and flows whose bind or endpoint is removed.
     pub drain: DrainLimits,
     /// The allowed upgrade tokens (RFC 9110 section 7.8), in lower case.
@@ -246,6 +252,7 @@ impl Default for Options {
             upstream: UpstreamLimits::default(),
             tls: TlsLimits::default(),
             counters: CounterLimits::default(),
+            limit_store: None,
             drain: DrainLimits::default(),
             upgrade_tokens: vec!["websocket".to_owned()],
             keep_request_id: true,

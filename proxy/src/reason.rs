@@ -44,6 +44,8 @@ pub(crate) enum Reason {
     Forbidden,
     /// A rate limit refuses it.
     RateLimited,
+    /// A rate limit cannot count it, because the store of limits is away.
+    LimitsUnavailable,
     /// An authorisation service denies it.
     ExternalAuthDenied,
     /// The authorisation service cannot be reached, or its answer is invalid.
@@ -88,7 +90,7 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// All of them, for the metrics.
-    pub(crate) const ALL: [Self; 40] = [
+    pub(crate) const ALL: [Self; 41] = [
         Self::MalformedRequest,
         Self::MissingHost,
         Self::MalformedHost,
@@ -109,6 +111,7 @@ impl Reason {
         Self::Unauthenticated,
         Self::Forbidden,
         Self::RateLimited,
+        Self::LimitsUnavailable,
         Self::ExternalAuthDenied,
         Self::ExternalAuthFailed,
         Self::ExternalAuthTimeout,
@@ -155,6 +158,7 @@ impl Reason {
             Self::Unauthenticated => (401, "unauthenticated", false),
             Self::Forbidden => (403, "forbidden", false),
             Self::RateLimited => (429, "rate-limited", false),
+            Self::LimitsUnavailable => (503, "limits-unavailable", false),
             Self::ExternalAuthDenied => (403, "external-auth-denied", false),
             Self::ExternalAuthFailed => (503, "external-auth-failed", false),
             Self::ExternalAuthTimeout => (504, "external-auth-timeout", false),
@@ -197,6 +201,6 @@ impl Reason {
 
     /// Returns `true` if a retry may succeed (`Retry-After`, RFC 9110 section 10.2.3).
     pub(crate) const fn is_overload(self) -> bool {
-        matches!(self, Self::OutOfResources | Self::ServiceOverloaded | Self::ClientOverShare)
+        matches!(self, Self::OutOfResources | Self::ServiceOverloaded | Self::ClientOverShare | Self::LimitsUnavailable)
     }
 }

@@ -18,6 +18,7 @@ use crate::observe::auth_metrics::AuthMetrics;
 use crate::observe::connection_metrics::RefusalReason;
 use crate::observe::external_auth_metrics::ExternalAuthMetrics;
 use crate::observe::limit_metrics::LimitMetrics;
+use crate::observe::limit_store_metrics::LimitStoreMetrics;
 use crate::observe::metrics::{Metrics, show_budget};
 use crate::observe::mirror_metrics::MirrorMetrics;
 use crate::options::{Options, RateLimits};
@@ -87,6 +88,10 @@ impl Shared {
         show_budget(registry, &budget)?;
         let limit_metrics = Arc::new(LimitMetrics::register(registry, Arc::clone(&sweep_trigger))?);
         let counters = Counters::new(options.counters, clock::now(), limit_metrics, Arc::clone(&sweep_trigger));
+        let counters = match &options.limit_store {
+            Some(store) => counters.shared_in(store.clone(), LimitStoreMetrics::register(registry)?),
+            None => counters,
+        };
         let auth_metrics = AuthMetrics::register(registry, Arc::clone(&sweep_trigger))?;
         let flow_budget = Arc::new(FlowBudget::new(Arc::clone(&budget)));
         Ok(Arc::new(Self {

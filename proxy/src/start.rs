@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::budget::Budget;
 use crate::clock;
 use crate::connection::tls::{Tls, TlsSetupError};
+use crate::limit::store::LimitStoreTask;
 use crate::listen::binder::{Binder, Bound};
 use crate::observe::connection_metrics::ConnectionMetrics;
 use crate::options::Options;
@@ -139,6 +140,12 @@ impl Proxy {
     #[must_use]
     pub fn memory(&self) -> Memory {
         Memory(Arc::clone(&self.shared.budget))
+    }
+
+    /// The task of the store of limits, if there is one. It must be run: without it the store counts as away.
+    #[must_use]
+    pub fn limit_store(&self) -> Option<LimitStoreTask> {
+        self.shared.counters.store_task()
     }
 
     /// A function that returns `true` if the routes of an object had requests since the sweep before the last.

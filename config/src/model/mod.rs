@@ -67,7 +67,7 @@ pub use networks::Networks;
 pub use path::{Normalized, PathMatch, RegexCase, normalize};
 pub use policy::auth;
 pub use policy::{
-    Answer, AnyOr, Applies, Attributes, AuthDocument, AuthProtocol, ConnectionAttributes, Cors, Decision,
+    Answer, AnyOr, Applies, Attributes, AuthDocument, AuthProtocol, Charged, ConnectionAttributes, Cors, Decision,
     EvaluationError, Exceeded, ExternalAuth, Guard, Limit, ListenerPolicies, Overridden, PathPolicies, PolicyMap,
     PolicyProgress, PolicyState, Predicate, Question, Rate, Refusal, RuleKey, Selector, TargetPolicies,
     ValueExpression, run_policies,

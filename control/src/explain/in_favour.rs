@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use tidegate_config::model::auth::{AuthDenial, AuthGrant, PathAuth};
-use tidegate_config::model::{Attributes, Exceeded, Head, Limit, PolicyState};
+use tidegate_config::model::{Attributes, Charged, Head, Limit, PolicyState};
 
 /// Nothing is charged, and a request without credentials passes where a client with valid ones would. Credentials that
 /// are given are checked.
 pub(super) struct InFavour;
 
 impl<'r> PolicyState<'r> for InFavour {
-    fn charge<H: Head + ?Sized>(&mut self, _: &'r [Arc<Limit>], _: &Attributes<'_, H>) -> Option<Exceeded<'r>> {
-        None
+    fn charge<H: Head + ?Sized>(&mut self, _: &'r [Arc<Limit>], _: &Attributes<'_, H>) -> Charged<'r> {
+        Charged::Counted
     }
 
     fn authorise<H: Head + ?Sized>(

@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn only_tokens_can_be_ours() {
         for good in ["tidegate", "edge-1.example", "!#$%&'*+-.^_`|~", &"x".repeat(64)] {
-            assert_eq!(good.parse::<LoopToken>().unwrap().0, good.into());
+            assert_eq!(*good.parse::<LoopToken>().unwrap().0, *good);
         }
         for bad in ["", "a b", "a,b", "a;b", "\"a\"", "a:80", "\u{fc}", &"x".repeat(65)] {
             assert_eq!(bad.parse::<LoopToken>(), Err(NoToken), "{bad}");

@@ -39,7 +39,13 @@ impl Window {
         Tick((ticks & u32::MAX as u64) as u32)
     }
 
-    const fn left(self, ticks: u32) -> Duration {
+    /// The number of ticks in so many milliseconds, at least one.
+    pub(super) fn ticks_of(self, ms: u64) -> u32 {
+        u32::try_from(ms / self.tick_ms).unwrap_or(TICKS_MAX).max(1)
+    }
+
+    /// The length of so many ticks.
+    pub(super) const fn time(self, ticks: u32) -> Duration {
         Duration::from_millis(self.tick_ms * ticks as u64)
     }
 
@@ -58,6 +64,13 @@ impl Window {
 /// A point in time in the ticks of a [`Window`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Tick(u32);
+
+impl Tick {
+    /// The number of the tick, which wraps.
+    pub(super) const fn number(self) -> u32 {
+        self.0
+    }
+}
 
 /// A window that runs: the requests in it, and the ticks until it ends.
 #[derive(Clone, Copy, Debug)]
@@ -151,6 +164,12 @@ impl Counter {
         }
     }
 
+    /// The start of the window that runs, in the upper half of a word, and the requests in it; 0 if none runs.
+    pub(super) fn running(&self, window: Window, now: Tick) -> u64 {
+        let word = self.0.load(Relaxed);
+        if window.running(word, now).is_some() { word } else { 0 }
+    }
+
     /// Takes a request back, unless its window has ended and another one runs, or the counter was removed.
     pub(super) fn take_back(&self, receipt: Receipt) {
         let less = |word: u64| {
@@ -193,7 +212,7 @@ impl Counter {
 
 fn left(window: Window, running: Option<Running>, max: u32) -> Left {
     let (count, ticks) = running.map_or((0, window.ticks), |running| (running.count, running.ticks));
-    Left { requests: max.saturating_sub(count), time: window.left(ticks) }
+    Left { requests: max.saturating_sub(count), time: window.time(ticks) }
 }
 
 fn worth(window: Window, word: u64, now: Tick, max: u32) -> Worth {

@@ -12,6 +12,7 @@ use foldhash::fast::RandomState;
 
 use super::counter::{Charging, Counter, Left, Receipt, Tick, Window, Worth};
 use super::room::{Namespace, Room};
+use super::store::{CounterValues, Lease, Leases};
 use super::values::{Values, ValuesKey};
 use crate::observe::limit_metrics::LimitSeries;
 use crate::options::CounterLimits;
@@ -38,10 +39,19 @@ pub(super) struct ValueId {
     values: ValuesKey,
 }
 
+/// What one counter of a group counts with.
+#[derive(Debug)]
+pub(super) struct Tally {
+    /// The requests that this process has admitted by itself.
+    pub(super) counter: Counter,
+    /// Those that the store has granted, if there is one and the window is not too short for it.
+    pub(super) lease: Option<Arc<Lease>>,
+}
+
 /// The counter of one tuple of values.
 #[derive(Debug)]
 pub(super) struct ValueCounter {
-    counter: Counter,
+    tally: Tally,
     /// Whether it was found since it was made, or since it was last looked at in the ring.
     used: AtomicBool,
 }
@@ -52,10 +62,12 @@ pub(super) struct Group {
     id: u32,
     pub(super) window: Window,
     pub(super) series: Arc<LimitSeries>,
-    shared: Counter,
-    failed: Counter,
+    /// The store, if there is one.
+    pub(super) leases: Option<Leases>,
+    shared: Tally,
+    failed: Tally,
     /// Counts the values for which there is no room.
-    overflow: Counter,
+    overflow: Tally,
     all: Arc<ValueCounters>,
     namespace: Arc<Namespace>,
     ring: SegQueue<ValuesKey>,
@@ -93,17 +105,46 @@ impl ValueCounters {
     }
 }
 
+impl Tally {
+    fn new(leases: Option<&Leases>, values: CounterValues) -> Self {
+        Self { counter: Counter::new(), lease: leases.and_then(|leases| leases.lease(values)) }
+    }
+
+    fn worth(&self, window: Window, now: Tick, max: u32) -> Worth {
+        let worth = self.counter.worth(window, now, max);
+        // Whoever forgets a lease gives it back, and it is asked for again.
+        if worth == Worth::Expired && self.is_leased(now) { Worth::Unexhausted } else { worth }
+    }
+
+    fn is_leased(&self, now: Tick) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.is_held(now))
+    }
+
+    fn reset_if_expired(&self, window: Window, now: Tick) {
+        self.counter.reset_if_expired(window, now);
+        self.lease.as_ref().inspect(|lease| lease.reset_if_expired(now));
+    }
+}
+
 impl Group {
     /// A group without counters, of a policy of this namespace.
-    pub(super) fn new(window: Window, series: Arc<LimitSeries>, all: Arc<ValueCounters>, namespace: &Arc<str>) -> Self {
+    pub(super) fn new(
+        window: Window,
+        series: Arc<LimitSeries>,
+        all: Arc<ValueCounters>,
+        namespace: &Arc<str>,
+        leases: Option<Leases>,
+    ) -> Self {
+        let tally = |values| Tally::new(leases.as_ref(), values);
         Self {
+            shared: tally(CounterValues::Of(Values::Shared)),
+            failed: tally(CounterValues::Of(Values::Failed)),
+            overflow: tally(CounterValues::Overflow),
+            leases,
             namespace: all.room.enter(namespace),
             id: all.next_group.fetch_add(1, Relaxed),
             window,
             series,
-            shared: Counter::new(),
-            failed: Counter::new(),
-            overflow: Counter::new(),
             all,
             ring: SegQueue::new(),
             in_use: AtomicUsize::new(0),
@@ -114,16 +155,25 @@ impl Group {
 
     /// What the counter of these values has left.
     pub(super) fn left(&self, values: Values, pinned: &Pinned<'_>, now: Tick, max: u32) -> Left {
-        let counter = match values {
+        let tally = match values {
             Values::Shared => &self.shared,
             Values::Failed => &self.failed,
             Values::Of(key) => match self.found(key, pinned) {
-                Some(found) => &found.counter,
+                Some(found) => &found.tally,
                 // The counter would continue this one.
                 None => &self.overflow,
             },
         };
-        counter.left(self.window, now, max)
+        tally.counter.left(self.window, now, max)
+    }
+
+    /// The counter of these values, which is made if need be.
+    pub(super) fn tally<'p>(&'p self, values: Values, pinned: &'p Pinned<'_>, now: Tick, max: u32) -> &'p Tally {
+        match values {
+            Values::Shared => &self.shared,
+            Values::Failed => &self.failed,
+            Values::Of(key) => self.found_or_made(key, pinned, now, max),
+        }
     }
 
     /// Counts a request in the counter of these values, which is made if need be. Returns what takes it back.
@@ -138,11 +188,7 @@ impl Group {
         max: u32,
     ) -> Result<(&'p Counter, Receipt, Left), Left> {
         loop {
-            let counter = match values {
-                Values::Shared => &self.shared,
-                Values::Failed => &self.failed,
-                Values::Of(key) => self.found_or_made(key, pinned, now, max),
-            };
+            let counter = &self.tally(values, pinned, now, max).counter;
             match counter.charge(self.window, now, max) {
                 Charging::Done(receipt, left) => return Ok((counter, receipt, left)),
                 Charging::Exceeded(left) => return Err(left),
@@ -171,15 +217,15 @@ impl Group {
     }
 
     fn found<'p>(&self, values: ValuesKey, pinned: &'p Pinned<'_>) -> Option<&'p ValueCounter> {
-        pinned.get(&self.id_of(values)).filter(|found| !found.counter.is_removed())
+        pinned.get(&self.id_of(values)).filter(|found| !found.tally.counter.is_removed())
     }
 
-    fn found_or_made<'p>(&'p self, values: ValuesKey, pinned: &'p Pinned<'_>, now: Tick, max: u32) -> &'p Counter {
+    fn found_or_made<'p>(&'p self, values: ValuesKey, pinned: &'p Pinned<'_>, now: Tick, max: u32) -> &'p Tally {
         if let Some(found) = self.found(values, pinned) {
             if !found.used.load(Relaxed) {
                 found.used.store(true, Relaxed);
             }
-            return &found.counter;
+            return &found.tally;
         }
         // One that was removed is no longer in the ring, and may still be in the map.
         self.take_out(values, pinned);
@@ -189,23 +235,25 @@ impl Group {
         }
         // The requests of these values that were counted with others, for want of room, count on. One that is decided
         // in this very moment may be missed.
-        let counter = Counter::continuing(&self.overflow, self.window, now);
-        match pinned.try_insert(self.id_of(values), ValueCounter { counter, used: AtomicBool::new(false) }) {
+        let counter = Counter::continuing(&self.overflow.counter, self.window, now);
+        let lease = self.leases.as_ref().and_then(|leases| leases.lease(CounterValues::Of(Values::Of(values))));
+        let made = ValueCounter { tally: Tally { counter, lease }, used: AtomicBool::new(false) };
+        match pinned.try_insert(self.id_of(values), made) {
             Ok(made) => {
                 self.series.in_use.inc();
                 self.ring.push(values);
-                &made.counter
+                &made.tally
             }
             Err(other) => {
                 self.give_room();
-                &other.current.counter
+                &other.current.tally
             }
         }
     }
 
     fn take_out(&self, values: ValuesKey, pinned: &Pinned<'_>) {
         // It is an error if another one was inserted since.
-        pinned.remove_if(&self.id_of(values), |_, counter| counter.counter.is_removed()).ok();
+        pinned.remove_if(&self.id_of(values), |_, counter| counter.tally.counter.is_removed()).ok();
     }
 
     /// Removes the counter of the ring that can best be spared, of a few, and leaves its room to the caller. Counters
@@ -215,7 +263,7 @@ impl Group {
         for _ in 0..PROBES {
             let Some(values) = self.ring.pop() else { break };
             let Some(found) = pinned.get(&self.id_of(values)) else { continue };
-            let worth = found.counter.worth(self.window, now, max);
+            let worth = found.tally.worth(self.window, now, max);
             let candidate = Candidate { values, found, rank: (worth, found.used.swap(false, Relaxed)) };
             let worse = match best.take() {
                 Some(before) if before.rank <= candidate.rank => {
@@ -234,7 +282,7 @@ impl Group {
             }
         }
         let Some(best) = best else { return false };
-        if !best.found.counter.remove(self.window, now, max, Worth::Unexhausted) {
+        if !best.found.tally.counter.remove(self.window, now, max, Worth::Unexhausted) {
             self.ring.push(best.values);
             return false;
         }
@@ -248,14 +296,14 @@ impl Group {
 
     /// Removes the counters whose windows have ended.
     pub(super) fn sweep(&self, now: Tick) {
-        for counter in [&self.shared, &self.failed, &self.overflow] {
-            counter.reset_if_expired(self.window, now);
+        for tally in [&self.shared, &self.failed, &self.overflow] {
+            tally.reset_if_expired(self.window, now);
         }
         let pinned = self.all.pin();
         for _ in 0..self.ring.len() {
             let Some(values) = self.ring.pop() else { break };
             let Some(found) = pinned.get(&self.id_of(values)) else { continue };
-            if found.counter.remove(self.window, now, 0, Worth::Expired) {
+            if !found.tally.is_leased(now) && found.tally.counter.remove(self.window, now, 0, Worth::Expired) {
                 self.forget(values, &pinned);
             } else {
                 self.ring.push(values);
@@ -267,7 +315,7 @@ impl Group {
     pub(super) fn retire(&self) {
         let pinned = self.all.pin();
         while let Some(values) = self.ring.pop() {
-            if pinned.get(&self.id_of(values)).is_some_and(|found| found.counter.discard()) {
+            if pinned.get(&self.id_of(values)).is_some_and(|found| found.tally.counter.discard()) {
                 self.forget(values, &pinned);
             }
         }

@@ -11,14 +11,15 @@
 mod counter;
 mod group;
 mod notice;
+mod place;
 mod room;
+pub(crate) mod store;
 mod sync;
 mod values;
 
 #[cfg(test)]
 mod tests;
 
-use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,13 +31,17 @@ use smallvec::SmallVec;
 use tidegate_config::model::{Limit, Rate};
 use tidegate_config::object::ObjectRef;
 
-use self::counter::{Counter, Left, Receipt, Tick, Window};
+use self::counter::Window;
 use self::group::{Group, Pinned, ValueCounters};
 pub(crate) use self::notice::{LimitName, LimitNotice};
+use self::place::{NotCharged, Place, View};
+pub(crate) use self::store::LeaseWait;
+use self::store::{Lease, Leases, LimitStoreTask, Store};
 use self::values::ValueKeys;
 pub(crate) use self::values::{Values, ValuesBuilder};
 use crate::observe::limit_metrics::{FailedExpression, LimitEffect, LimitIdRef, LimitMetrics};
-use crate::options::CounterLimits;
+use crate::observe::limit_store_metrics::{Alone, LimitStoreMetrics};
+use crate::options::{CounterLimits, LimitStore};
 use crate::sweep_trigger::SweepTrigger;
 
 /// The number of rates of one request beyond which a decision allocates.
@@ -50,6 +55,8 @@ pub(crate) struct Counters {
     value_keys: ValueKeys,
     values: Arc<ValueCounters>,
     groups: papaya::HashMap<GroupId, Group, RandomState>,
+    /// The store that all replicas share, if there is one.
+    store: Option<Arc<Store>>,
     /// Notified of every new group.
     sweep_trigger: Arc<SweepTrigger>,
 }
@@ -73,6 +80,8 @@ pub(crate) struct LimitDecision<'l> {
     pub(crate) tightest: Option<RateState<'l>>,
     /// The rate in shadow mode that would have refused the request; of several the one whose window ends last.
     pub(crate) shadow: Option<RateState<'l>>,
+    /// Whether it is refused because the store is away and it cannot be counted.
+    pub(crate) is_uncounted: bool,
 }
 
 impl LimitDecision<'_> {
@@ -89,6 +98,7 @@ impl LimitDecision<'_> {
                 (one, Some(other)) => later(one, other),
                 (one, None) => one,
             },
+            is_uncounted: self.is_uncounted || other.is_uncounted,
         }
     }
 }
@@ -151,11 +161,23 @@ impl Counters {
         Self {
             start,
             metrics,
-            value_keys: ValueKeys::default(),
+            value_keys: ValueKeys::Own(std::hash::RandomState::new()),
+            store: None,
             values: Arc::new(ValueCounters::new(limits)),
             groups: papaya::HashMap::with_hasher(RandomState::default()),
             sweep_trigger,
         }
+    }
+
+    /// The same with a store that all replicas share.
+    pub(crate) fn shared_in(self, options: LimitStore, metrics: LimitStoreMetrics) -> Self {
+        let store = Arc::new(Store::new(options, self.start, metrics));
+        Self { value_keys: ValueKeys::Shared(store.hash().clone()), store: Some(store), ..self }
+    }
+
+    /// The task of the store, if there is one.
+    pub(crate) fn store_task(&self) -> Option<LimitStoreTask> {
+        self.store.clone().map(LimitStoreTask::new)
     }
 
     /// The values of a request for one limit, to be added in the order of the limit's counter expressions.
@@ -164,76 +186,83 @@ impl Counters {
     }
 
     /// Decides about a request by all limits that apply to it, and counts it in all of them if none refuses it. Limits
-    /// in shadow mode count what they would have admitted and refuse nothing.
+    /// in shadow mode count what they would have admitted and refuse nothing. `until` is the end of the wait, if the
+    /// request has waited for the store before.
     ///
     /// All requests must name the limits that they share in the same order: two requests that charge two limits in
     /// opposite orders could refuse each other.
-    pub(crate) fn decide<'l>(&self, charges: &[LimitCharge<'l>], now: Instant) -> LimitDecision<'l> {
-        let now_ms = self.millis(now);
+    ///
+    /// # Errors
+    /// The leases that the request has to wait for. It is not counted then, and the decision has to be made again.
+    pub(crate) fn decide<'l>(
+        &self,
+        charges: &[LimitCharge<'l>],
+        now: Instant,
+        until: Option<Instant>,
+    ) -> Result<LimitDecision<'l>, LeaseWait> {
+        let asking = (self.millis(now), until.is_none_or(|until| now < until));
         let (groups, pinned) = (self.groups.pin(), self.values.pin());
-        let mut places: SmallVec<[Place<'_, 'l>; RATES]> = SmallVec::new();
-        let mut decision = LimitDecision::default();
-        for charge in charges {
-            let first = places.len();
-            let mut exceeded = None;
-            for rate in &charge.limit.rates {
-                let group = self.group(&groups, charge.limit, rate);
-                let place = Place::new(charge, rate, group, now_ms);
-                let left = group.left(charge.values, &pinned, place.now, rate.max);
-                if left.requests == 0 {
-                    exceeded = later(exceeded, place.state(left));
-                }
-                places.push(place);
+        // Whenever the last request of a lease was taken by another request, that one goes on.
+        let attempt = loop {
+            if let Some(attempt) = self.attempt(charges, (&groups, &pinned), asking) {
+                break attempt;
             }
-            if let Some(state) = exceeded {
-                places.truncate(first);
-                self.exceeded(&mut decision, state);
-            }
+        };
+        let Attempt { mut decision, exceeded_shadows, leases, is_alone } = attempt;
+        if decision.refused_by.is_none() && !decision.is_uncounted && !leases.is_empty() {
+            self.store.as_ref().inspect(|store| store.metrics.waited.inc());
+            return Err(LeaseWait::new(leases, now, until));
         }
-        if decision.refused_by.is_none() {
-            self.charge_all(&places, &pinned, &mut decision);
+        for limit in exceeded_shadows {
+            self.metrics.series(limit).count(LimitEffect::ShadowLimited);
         }
         if let Some(by) = decision.refused_by {
             self.metrics.series(by.limit).count(LimitEffect::Limited);
             decision.tightest = Some(by);
         }
-        decision
+        if let Some(store) = self.store.as_ref().filter(|_| is_alone) {
+            store.metrics.alone(match decision {
+                LimitDecision { refused_by: Some(_), .. } => Alone::Limited,
+                LimitDecision { is_uncounted: true, .. } => Alone::Refused,
+                LimitDecision { .. } => Alone::Allowed,
+            });
+        }
+        Ok(decision)
     }
 
-    /// Counts the request in all limits, or in none of those that are enforced if one of them has no room any more.
-    fn charge_all<'g, 'l>(&self, places: &[Place<'g, 'l>], pinned: &'g Pinned<'_>, decision: &mut LimitDecision<'l>) {
-        let limits = || places.chunk_by(|one, other| std::ptr::eq(one.limit, other.limit));
-        for of_limit in limits() {
-            for place in of_limit {
-                match place.charge(pinned) {
-                    Ok(_) if place.limit.shadow => {}
-                    Ok(state) => decision.tightest = tighter(decision.tightest, state),
-                    Err(state) => {
-                        let taken_back = if place.limit.shadow { of_limit } else { places };
-                        taken_back.iter().for_each(Place::take_back);
-                        self.exceeded(decision, state);
-                        break;
-                    }
+    /// Looks at all places and, if none refuses and none waits, charges them. `None` if a lease was empty when it was
+    /// to be charged; then nothing is counted.
+    fn attempt<'l>(
+        &self,
+        charges: &[LimitCharge<'l>],
+        (groups, pinned): (&Groups<'_>, &Pinned<'_>),
+        asking: (u64, bool),
+    ) -> Option<Attempt<'l>> {
+        let mut places: SmallVec<[Place<'_, 'l>; RATES]> = SmallVec::new();
+        let mut attempt = Attempt::default();
+        for charge in charges {
+            let first = places.len();
+            let mut exceeded = None;
+            for rate in &charge.limit.rates {
+                let group = self.group(groups, charge.limit, rate);
+                let (place, view) = Place::new(charge, rate, group, pinned, asking);
+                match view {
+                    View::Left(left) if left.requests == 0 => exceeded = later(exceeded, place.state(left)),
+                    View::Left(_) => {}
+                    View::Asks(lease) => attempt.leases.push(Arc::clone(lease)),
+                    View::Uncounted => attempt.decision.is_uncounted = true,
                 }
+                attempt.is_alone |= place.is_alone();
+                places.push(place);
             }
-            if decision.refused_by.is_some() {
-                return;
-            }
-        }
-        for of_limit in limits() {
-            if let Some(place) = of_limit.first().filter(|place| place.charged.get().is_some()) {
-                place.group.series.count(LimitEffect::Allowed);
+            if let Some(state) = exceeded {
+                places.truncate(first);
+                attempt.exceeded(state);
             }
         }
-    }
-
-    fn exceeded<'l>(&self, decision: &mut LimitDecision<'l>, state: RateState<'l>) {
-        if state.limit.shadow {
-            self.metrics.series(state.limit).count(LimitEffect::ShadowLimited);
-            decision.shadow = later(decision.shadow, state);
-        } else {
-            decision.refused_by = later(decision.refused_by, state);
-        }
+        attempt.is_alone |= attempt.decision.is_uncounted;
+        let is_decided = attempt.decision.refused_by.is_some() || attempt.decision.is_uncounted;
+        (is_decided || !attempt.leases.is_empty() || attempt.charge_all(&places, pinned)).then_some(attempt)
     }
 
     fn group<'g>(&self, groups: &'g Groups<'_>, limit: &Limit, rate: &Rate) -> &'g Group {
@@ -241,7 +270,8 @@ impl Counters {
         groups.get(&id).unwrap_or_else(|| {
             let create = || {
                 let (window, series) = (Window::new(id.window), self.metrics.series(limit));
-                Group::new(window, series, Arc::clone(&self.values), &limit.policy.name.namespace)
+                let leases = self.store.as_ref().map(|store| Leases::new(store, limit, id.window));
+                Group::new(window, series, Arc::clone(&self.values), &limit.policy.name.namespace, leases)
             };
             let owned = GroupId { policy: limit.policy.clone(), limit: Arc::clone(&limit.name), window: id.window };
             let group = groups.get_or_insert_with(owned, create);
@@ -307,45 +337,59 @@ impl Counters {
 
 type Groups<'g> = papaya::HashMapRef<'g, GroupId, Group, RandomState, papaya::LocalGuard<'g>>;
 
-/// One rate of a limit in a decision.
-struct Place<'g, 'l> {
-    group: &'g Group,
-    limit: &'l Limit,
-    rate: &'l Rate,
-    values: Values,
-    now: Tick,
-    /// The counter in which the request was counted, and the receipt.
-    charged: Cell<Option<(&'g Counter, Receipt)>>,
+/// A decision that is being made.
+#[derive(Default)]
+struct Attempt<'l> {
+    decision: LimitDecision<'l>,
+    /// The limits in shadow mode that would have refused the request.
+    exceeded_shadows: SmallVec<[&'l Limit; 4]>,
+    /// The leases that are empty, while the store is being asked.
+    leases: SmallVec<[Arc<Lease>; 2]>,
+    /// Whether this process decides for want of the store.
+    is_alone: bool,
 }
 
-impl<'g, 'l> Place<'g, 'l> {
-    fn new(charge: &LimitCharge<'l>, rate: &'l Rate, group: &'g Group, now_ms: u64) -> Self {
-        let now = group.window.tick(now_ms);
-        Self { group, limit: charge.limit, rate, values: charge.values, now, charged: Cell::new(None) }
+impl<'l> Attempt<'l> {
+    fn exceeded(&mut self, state: RateState<'l>) {
+        if state.limit.shadow {
+            self.exceeded_shadows.push(state.limit);
+            self.decision.shadow = later(self.decision.shadow, state);
+        } else {
+            self.decision.refused_by = later(self.decision.refused_by, state);
+        }
     }
 
-    /// Counts the request.
-    ///
-    /// # Errors
-    /// The state of the rate, if it has no request left.
-    fn charge(&self, pinned: &'g Pinned<'_>) -> Result<RateState<'l>, RateState<'l>> {
-        match self.group.charge(self.values, pinned, self.now, self.rate.max) {
-            Ok((counter, receipt, left)) => {
-                self.charged.set(Some((counter, receipt)));
-                Ok(self.state(left))
+    /// Counts the request in all limits, or in none of those that are enforced if one of them has no room any more.
+    /// Returns `false` if a lease was empty; then it is counted nowhere.
+    fn charge_all<'g>(&mut self, places: &[Place<'g, 'l>], pinned: &'g Pinned<'_>) -> bool {
+        let limits = || places.chunk_by(|one, other| std::ptr::eq(one.limit, other.limit));
+        for of_limit in limits() {
+            for place in of_limit {
+                match place.charge(pinned) {
+                    Ok(_) if place.limit.shadow => {}
+                    Ok(state) => self.decision.tightest = tighter(self.decision.tightest, state),
+                    Err(NotCharged::Exceeded(state)) => {
+                        let taken_back = if place.limit.shadow { of_limit } else { places };
+                        taken_back.iter().for_each(Place::take_back);
+                        self.exceeded(state);
+                        break;
+                    }
+                    Err(NotCharged::Lost) => {
+                        places.iter().for_each(Place::take_back);
+                        return false;
+                    }
+                }
             }
-            Err(left) => Err(self.state(left)),
+            if self.decision.refused_by.is_some() {
+                return true;
+            }
         }
-    }
-
-    fn take_back(&self) {
-        if let Some((counter, receipt)) = self.charged.take() {
-            counter.take_back(receipt);
+        for of_limit in limits() {
+            if let Some(place) = of_limit.first().filter(|place| place.is_charged()) {
+                place.group.series.count(LimitEffect::Allowed);
+            }
         }
-    }
-
-    fn state(&self, left: Left) -> RateState<'l> {
-        RateState { limit: self.limit, rate: *self.rate, remaining: left.requests, resets_in: left.time }
+        true
     }
 }
 

@@ -54,6 +54,11 @@ impl From<Exceeded<'_>> for LimitNotice {
 }
 
 impl LimitNotice {
+    /// Returns `true` if it has fewer requests left.
+    pub(crate) const fn is_tighter_than(&self, other: &Self) -> bool {
+        self.remaining < other.remaining
+    }
+
     /// `Retry-After` in seconds (RFC 9110 section 10.2.3), rounded up: before that, another request would be refused.
     pub(crate) fn retry_after(&self) -> HeaderValue {
         HeaderValue::from(seconds(self.resets_in))

@@ -47,7 +47,7 @@ impl Edge {
     pub(super) fn decide<'l>(&self, ms: u64, charges: &[(&'l Limit, &str)]) -> LimitDecision<'l> {
         let charge = |(limit, values): &(&'l Limit, &str)| LimitCharge { limit, values: self.values(values) };
         let charges: Vec<LimitCharge<'l>> = charges.iter().map(charge).collect();
-        self.counters.decide(&charges, self.at(ms))
+        self.counters.decide(&charges, self.at(ms), None).expect("no store to wait for")
     }
 
     /// Returns `true` if a request of these values passes.

@@ -7,6 +7,7 @@ pub(crate) mod external_auth_metrics;
 pub(crate) mod in_flight;
 pub(crate) mod auth_metrics;
 pub(crate) mod limit_metrics;
+pub(crate) mod limit_store_metrics;
 pub(crate) mod metrics;
 pub(crate) mod mirror_metrics;
 mod route_series;

@@ -1,5 +1,6 @@
 //! The way from a route to an endpoint: the share of the route, the policies, then the target. If a policy calls an
-//! authorisation service, the request waits for the answer and continues after that policy.
+//! authorisation service or waits for the store of limits, the request waits for the answer and continues after that
+//! policy.
 
 mod shown;
 
@@ -23,7 +24,7 @@ use crate::request::phase::{RequestFacts, Routed, Unrouted};
 use crate::request::policy::cors;
 use crate::request::policy::external_auth::{self, AuthCheck, CallCharge, CheckResult};
 use crate::request::policy::{
-    Admitted, Inbound, LimitOutcome, Limiter, PolicyRequest, PolicyResult, admit, connection_attributes,
+    Admitted, Inbound, LimitOutcome, Limiter, PolicyRequest, PolicyResult, WaitingLimits, admit, connection_attributes,
 };
 use crate::request::request_id::RequestId;
 use crate::request::validate::{Protocol, ValidRequest};
@@ -39,7 +40,7 @@ pub(crate) enum Decided {
     Forwards(Forwarding),
     /// The edge answers it.
     Reply(Replied),
-    /// It is not complete: a policy needs the answer of an authorisation service.
+    /// It is not complete: a policy waits for an answer.
     Asks(Box<Pending>),
 }
 
@@ -48,13 +49,31 @@ pub(crate) enum Decided {
 pub(crate) struct Pending {
     undecided: Undecided,
     valid: ValidRequest<'static>,
-    check: Box<AuthCheck>,
+    question: PendingQuestion,
+}
+
+/// What a request waits for.
+#[derive(Debug)]
+enum PendingQuestion {
+    /// The answer of an authorisation service.
+    Check(Box<AuthCheck>),
+    /// The store of limits, until it has answered or for a few milliseconds.
+    Limits(WaitingLimits),
+}
+
+/// The answer to the question of a policy.
+#[derive(Debug)]
+pub(crate) enum PolicyAnswer {
+    /// That of an authorisation service.
+    Checked(CheckResult),
+    /// The wait for the store of limits is over.
+    Waited,
 }
 
 /// The outcome of the policies.
 enum Step {
     Selected(SelectedTarget),
-    Asks(Box<AuthCheck>),
+    Asks(PendingQuestion),
 }
 
 /// A request with its route, and the settings that apply.
@@ -68,6 +87,8 @@ struct Undecided {
     session: Option<Box<Session>>,
     /// The policies that it has passed.
     progress: PolicyProgress,
+    /// What it has waited for at the limits.
+    waited: Option<Box<WaitingLimits>>,
     /// The number of bytes of its body that are held for an authorisation service.
     held_bytes: usize,
     draw: u64,
@@ -120,19 +141,32 @@ impl Pending {
     /// The maximum size of the request's body that is sent to the service; a request with more is refused. 0 for no
     /// body.
     pub(crate) fn body_bytes_max(&self) -> usize {
-        self.check.service.body_bytes_max as usize
+        self.check().map_or(0, |check| check.service.body_bytes_max as usize)
+    }
+
+    fn check(&self) -> Option<&AuthCheck> {
+        match &self.question {
+            PendingQuestion::Check(check) => Some(check),
+            PendingQuestion::Limits(_) => None,
+        }
     }
 
     /// The earlier of `patience` and the deadline of the request, until which the body for the service must have
     /// arrived, and the reason for the answer after it.
     pub(crate) fn hold_end(&self, patience: Instant) -> (Instant, Reason) {
-        let deadline = self.check.until.filter(|deadline| *deadline < patience);
+        let deadline = self.check().and_then(|check| check.until).filter(|deadline| *deadline < patience);
         deadline.map_or((patience, Reason::BodyStalled), |deadline| (deadline, Reason::UpstreamTimeout))
     }
 
-    /// Calls the service and waits for its answer.
-    pub(crate) async fn ask(&self, body: Bytes, shared: &Shared) -> CheckResult {
-        external_auth::ask(&self.check, body, shared).await
+    /// Asks and waits for the answer.
+    pub(crate) async fn ask(&self, body: Bytes, shared: &Shared) -> PolicyAnswer {
+        match &self.question {
+            PendingQuestion::Check(check) => PolicyAnswer::Checked(external_auth::ask(check, body, shared).await),
+            PendingQuestion::Limits(limits) => {
+                limits.wait.refilled().await;
+                PolicyAnswer::Waited
+            }
+        }
     }
 
     /// Continues with the answer, or with the reason why the request failed before it came. `held_bytes` is the number
@@ -140,21 +174,25 @@ impl Pending {
     /// with it.
     pub(crate) fn resume<H: Head + HeaderNames>(
         self: Box<Self>,
-        result: Result<CheckResult, Reason>,
+        answer: Result<PolicyAnswer, Reason>,
         held_bytes: usize,
         head: &H,
     ) -> Decided {
-        let Self { mut undecided, valid, check } = *self;
-        // The charge of the call is returned before the request itself is charged.
-        drop(check);
+        let Self { mut undecided, valid, question } = *self;
+        match question {
+            // The charge of the call is returned before the request itself is charged.
+            PendingQuestion::Check(check) => drop(check),
+            PendingQuestion::Limits(limits) => undecided.waited = Some(Box::new(limits)),
+        }
         undecided.held_bytes = held_bytes;
-        let step = match result {
-            Ok(CheckResult::Allowed(grants)) => {
+        let step = match answer {
+            Ok(PolicyAnswer::Checked(CheckResult::Allowed(grants))) => {
                 undecided.exchange.outcome.grants.push(Arc::new(grants));
                 undecided.run_policies(&valid, head)
             }
-            Ok(CheckResult::Denied(response)) => Err(LocalReply::denied(response)),
-            Ok(CheckResult::Failed(failure)) => Err(failure.into()),
+            Ok(PolicyAnswer::Checked(CheckResult::Denied(response))) => Err(LocalReply::denied(response)),
+            Ok(PolicyAnswer::Checked(CheckResult::Failed(failure))) => Err(failure.into()),
+            Ok(PolicyAnswer::Waited) => undecided.run_policies(&valid, head),
             Err(reason) => Err(reason.into()),
         };
         undecided.settle(step, valid)
@@ -176,7 +214,17 @@ impl Undecided {
         let share = exchange.share.and_then(|place| route.action.shares().get(place));
         exchange.outcome.cors = Cors::applied(route, share).map(|cors| Box::new(cors::edits(cors, head)));
         let progress = PolicyProgress::default();
-        Self { exchange, request, matched, effective, session, progress, held_bytes: 0, draw: random as u64 }
+        Self {
+            exchange,
+            request,
+            matched,
+            effective,
+            session,
+            progress,
+            waited: None,
+            held_bytes: 0,
+            draw: random as u64,
+        }
     }
 
     /// The request with its route, for a local reply.
@@ -194,11 +242,11 @@ impl Undecided {
                 (exchange.request, exchange.matched) = (Some(request.clone()), Some(matched));
                 Decided::Forwards(Forwarding::new(exchange, request, (effective, selected), session, draw))
             }
-            Ok(Step::Asks(check)) => {
+            Ok(Step::Asks(question)) => {
                 // The client may disconnect during the wait, and the record then needs them.
                 self.exchange.request = Some(self.request.clone());
                 self.exchange.matched = Some(self.matched.clone());
-                Decided::Asks(Box::new(Pending { undecided: self, valid: valid.to_owned(), check }))
+                Decided::Asks(Box::new(Pending { undecided: self, valid: valid.to_owned(), question }))
             }
             Err(reply) => Decided::Reply(Replied::new(self.into_exchange(), reply)),
         }
@@ -206,6 +254,7 @@ impl Undecided {
 
     /// Runs the policies from where the request has come to.
     fn run_policies<H: Head + HeaderNames>(&mut self, valid: &ValidRequest<'_>, head: &H) -> Result<Step, LocalReply> {
+        let waited = self.waited.take().map(|waited| *waited);
         let Self { exchange, request, matched: Matched { listener, route, policies }, effective, progress, .. } = self;
         let exchange = &*exchange;
         let share = exchange.share.and_then(|place| route.action.shares().get(place));
@@ -215,12 +264,13 @@ impl Undecided {
         let inbound = Inbound { client, listener, named_port, connection, request_id, protocol };
         let policies = policies.as_deref();
         let policed = PolicyRequest { route, share, policies, effective, inbound, valid, head };
-        let mut limiter = Limiter::new(exchange.shared());
+        let mut limiter = Limiter::new(exchange.shared(), waited);
         let result = admit(&policed, progress, &mut limiter, |target| exchange.usable(target));
         let (auth, refused_by) = (progress.grant().cloned(), limiter.refused_by.take());
         let are_told = exchange.shared().options.limit_headers == LimitHeaders::Draft;
         if let Some(limits) = limiter.decision.map(|decision| LimitOutcome::of(&decision, are_told)) {
-            self.exchange.outcome.limits = limits;
+            let before = std::mem::replace(&mut self.exchange.outcome.limits, LimitOutcome::NOTHING);
+            self.exchange.outcome.limits = before.and(limits);
         }
         if auth.is_some() {
             self.exchange.outcome.auth = auth;
@@ -230,7 +280,11 @@ impl Undecided {
             PolicyResult::Admitted(admitted, target, backend) => {
                 self.select_target(admitted, target, backend, head).map(Step::Selected)
             }
-            PolicyResult::Asks(service) => self.asks(service, valid, head).map(|check| Step::Asks(Box::new(check))),
+            PolicyResult::Asks(service) => {
+                let check = self.asks(service, valid, head)?;
+                Ok(Step::Asks(PendingQuestion::Check(Box::new(check))))
+            }
+            PolicyResult::Waits(limits) => Ok(Step::Asks(PendingQuestion::Limits(limits))),
         }
     }
 

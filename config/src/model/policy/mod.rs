@@ -5,8 +5,8 @@
 //! request and the routing model alone, and may be evaluated again after a wait. A step that charges counts the request
 //! in state outside of the model, which the proxy passes in as a [`PolicyState`]; that of `explain` charges nothing. A
 //! step that waits returns a [`Question`] as data: the proxy asks it under a deadline and then goes on with the chain;
-//! `explain` goes on as if the answer allowed the request. [`PolicyProgress`] only moves forward, so that no request is
-//! charged twice and no question is asked twice.
+//! `explain` goes on as if the answer allowed the request. A step that charges can wait as well, before it has charged
+//! anything. [`PolicyProgress`] only moves forward, so that no request is charged twice and no question is asked twice.
 //!
 //! The chain:
 //!
@@ -67,12 +67,8 @@ enum PathStep {
 
 /// The state outside of the model that steps use.
 pub trait PolicyState<'r> {
-    /// Counts a request in all of the limits that apply to it, or returns the one that refuses it.
-    fn charge<H: Head + ?Sized>(
-        &mut self,
-        limits: &'r [Arc<Limit>],
-        attributes: &Attributes<'_, H>,
-    ) -> Option<Exceeded<'r>>;
+    /// Counts a request in all of the limits that apply to it, or in none.
+    fn charge<H: Head + ?Sized>(&mut self, limits: &'r [Arc<Limit>], attributes: &Attributes<'_, H>) -> Charged<'r>;
 
     /// Decides about a request by its credentials, as [`PathAuth::decide`] does.
     ///
@@ -111,6 +107,21 @@ impl StepResult<'_> {
 pub enum Question<'r> {
     /// For an authorisation service.
     ExternalAuth(&'r Arc<ExternalAuth>),
+    /// For the counts that all replicas share, which whoever charges has asked for. Then the limits are charged.
+    Counts,
+}
+
+/// The outcome of charging the limits of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Charged<'r> {
+    /// All limits that apply to it have counted the request.
+    Counted,
+    /// A limit refuses it.
+    Exceeded(Exceeded<'r>),
+    /// It cannot be counted, and is refused.
+    Uncounted,
+    /// It is not counted yet: the counts have to be waited for.
+    Waits,
 }
 
 /// The decision about a request. `B` is a backend that has an endpoint.
@@ -156,11 +167,13 @@ pub enum Refusal {
     NotHere,
     /// There is no endpoint.
     NoEndpoints,
+    /// A limit cannot count it.
+    Uncounted,
 }
 
 impl Refusal {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::BodyTooLarge, Self::Denied, Self::NotHere, Self::NoEndpoints];
+    pub const ALL: [Self; 5] = [Self::BodyTooLarge, Self::Denied, Self::NotHere, Self::NoEndpoints, Self::Uncounted];
 
     /// The status of the answer.
     #[must_use]
@@ -169,7 +182,7 @@ impl Refusal {
             Self::BodyTooLarge => 413,
             Self::Denied => 403,
             Self::NotHere => 404,
-            Self::NoEndpoints => 503,
+            Self::NoEndpoints | Self::Uncounted => 503,
         }
     }
 }
@@ -237,11 +250,16 @@ impl<'r, H: Head + ?Sized, S: PolicyState<'r>> Chain<'_, 'r, '_, H, S> {
                 None
             }
             StepResult::Charges(limits) => {
-                let exceeded = match &self.progress.grant {
+                let charged = match &self.progress.grant {
                     Some(grant) => self.state.charge(limits, &self.attributes.with_auth(&grant.document)),
                     None => self.state.charge(limits, self.attributes),
                 };
-                exceeded.map(|exceeded| Decision::Answer(Answer::Limited(exceeded)))
+                match charged {
+                    Charged::Counted => None,
+                    Charged::Exceeded(exceeded) => Some(Decision::Answer(Answer::Limited(exceeded))),
+                    Charged::Uncounted => Some(Decision::Answer(Answer::Refused(Refusal::Uncounted))),
+                    Charged::Waits => Some(Decision::Wait(Question::Counts)),
+                }
             }
             StepResult::Authorises(auth) => match self.state.authorise(auth, self.attributes) {
                 Ok(grant) => {
@@ -257,12 +275,18 @@ impl<'r, H: Head + ?Sized, S: PolicyState<'r>> Chain<'_, 'r, '_, H, S> {
     /// The policies of the path, in their order.
     fn path<B>(&mut self) -> Option<Decision<'r, B>> {
         let policies = self.attributes.policies?;
-        while let Some(step) = self.progress.next_of_path(policies) {
-            if let Some(decision) = self.apply(step) {
-                return Some(decision);
+        loop {
+            let before = self.progress.path;
+            let step = self.progress.next_of_path(policies)?;
+            let decision = self.apply(step);
+            if matches!(decision, Some(Decision::Wait(Question::Counts))) {
+                // Nothing is charged yet: the step goes on after the wait.
+                self.progress.path = before;
+            }
+            if decision.is_some() {
+                return decision;
             }
         }
-        None
     }
 
     /// The guards of the route, with the policies of the path before the first that waits.
@@ -341,10 +365,11 @@ mod tests {
     use super::*;
     use crate::object::{Age, Kind, ObjectName, ObjectRef};
 
-    /// Notes its events, and may refuse.
+    /// Notes its events, and may refuse, or wait so often before.
     #[derive(Default)]
     struct State {
         refuses: bool,
+        waits: usize,
         events: Vec<String>,
     }
 
@@ -353,11 +378,16 @@ mod tests {
             &mut self,
             limits: &'r [Arc<Limit>],
             attributes: &Attributes<'_, H>,
-        ) -> Option<Exceeded<'r>> {
+        ) -> Charged<'r> {
             let [limit] = limits else { panic!("{} limits", limits.len()) };
             let known = if attributes.auth.is_some() { " by identity" } else { "" };
+            if self.waits > 0 {
+                self.waits -= 1;
+                return Charged::Waits;
+            }
             self.events.push(format!("charge{known}"));
-            self.refuses.then_some(Exceeded { limit, rate: limit.rates[0], resets_in: Duration::ZERO })
+            let exceeded = Exceeded { limit, rate: limit.rates[0], resets_in: Duration::ZERO };
+            if self.refuses { Charged::Exceeded(exceeded) } else { Charged::Counted }
         }
 
         fn authorise<H: Head + ?Sized>(
@@ -397,10 +427,15 @@ mod tests {
         Route { guards: guards.into(), filters: filters.into(), ..new }
     }
 
-    /// The events of a request with a limit: `charge`, and the question for each service by its name, which is allowed;
-    /// then the status of the answer, or 0 for a request that is forwarded.
     #[track_caller]
     fn check_limited(route: &Route, head: &SampleHead, refuses: bool, want: (&[&str], u16)) {
+        check_waiting(route, head, State { refuses, ..State::default() }, want);
+    }
+
+    /// The events of a request with a limit: `charge`, `counts` for each wait before, and the question for each service
+    /// by its name, which is allowed; then the status of the answer, or 0 for a request that is forwarded.
+    #[track_caller]
+    fn check_waiting(route: &Route, head: &SampleHead, mut state: State, want: (&[&str], u16)) {
         let limit = Arc::new(Limit {
             policy: ObjectRef::new(Kind::RateLimitPolicy, ObjectName::new("shop", "p")),
             name: "ip".into(),
@@ -411,12 +446,13 @@ mod tests {
         });
         let policies = PathPolicies { limits: [limit].into(), ..PathPolicies::default() };
         let attributes = Attributes { policies: Some(&policies), ..attributes(route, head) };
-        let (mut progress, mut state) = (PolicyProgress::default(), State { refuses, ..State::default() });
+        let mut progress = PolicyProgress::default();
         let status = loop {
             match run_policies(&mut progress, &attributes, |_| Some(()), &mut state) {
                 Decision::Wait(Question::ExternalAuth(service)) => {
                     state.events.push(service.target.backend.service.name.to_string());
                 }
+                Decision::Wait(Question::Counts) => state.events.push("counts".to_owned()),
                 Decision::Forward(..) => break 0,
                 Decision::Answer(answer) => break answer.status(),
             }
@@ -443,6 +479,23 @@ mod tests {
         let preflight = SampleHead::new("OPTIONS").with(&lines);
         check_limited(&route(&guards, &[cors(5)], to(None)), &preflight, true, (&[], 200));
         check_limited(&route(&guards, &[], to(None)), &preflight, true, (&["charge"], 429));
+    }
+
+    #[test]
+    fn limits_that_wait_are_charged_afterwards_and_once() {
+        let ask = |name: &str| Guard::ExternalAuth(service(name));
+        let to = |external_auth| share(Destination::Target(target("web")), external_auth, &[]);
+        let (get, plain) = (SampleHead::new("GET"), route(&[], &[], to(None)));
+        let state = |waits, refuses| State { waits, refuses, ..State::default() };
+        check_waiting(&plain, &get, state(1, false), (&["counts", "charge"], 0));
+        check_waiting(&plain, &get, state(2, true), (&["counts", "counts", "charge"], 429));
+        let guards = [Guard::RequireEndpoints, ask("first"), ask("second")];
+        let asking = route(&guards, &[], to(Some(service("share"))));
+        check_waiting(&asking, &get, state(1, false), (&["counts", "charge", "first", "second", "share"], 0));
+        check_waiting(&asking, &get, state(1, true), (&["counts", "charge"], 429));
+        let lines = [("origin", "https://a.test"), ("access-control-request-method", "PUT")];
+        let preflight = SampleHead::new("OPTIONS").with(&lines);
+        check_waiting(&route(&guards, &[cors(5)], to(None)), &preflight, state(1, true), (&[], 200));
     }
 
     #[test]
@@ -492,6 +545,7 @@ mod tests {
             let backend = |target: &Target| (&*target.backend.service.name != "empty").then_some(());
             match run_policies(&mut progress, &attributes, backend, &mut State::default()) {
                 Decision::Wait(Question::ExternalAuth(service)) => asked.push(service),
+                Decision::Wait(Question::Counts) => panic!("nothing is counted"),
                 decision @ (Decision::Forward(..) | Decision::Answer(_)) => break decision,
             }
         };

@@ -1,5 +1,5 @@
-//! A request that waits for an authorisation service. The part of its body that the service gets is held until the
-//! request is forwarded.
+//! A request that waits for an authorisation service, or for the store of limits. The part of its body that the
+//! service gets is held until the request is forwarded.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -13,15 +13,14 @@ use super::request::RequestHead;
 use crate::clock;
 use crate::http::body::Piece;
 use crate::reason::Reason;
-use crate::request::decide::{Decided, Pending};
-use crate::request::policy::external_auth::CheckResult;
+use crate::request::decide::{Decided, Pending, PolicyAnswer};
 use crate::shared::Shared;
 
 /// The interim response after which a client sends its body.
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 impl<C: Downstream> Transfer<'_, C> {
-    /// Calls the authorisation service, and continues with its answer; if the result is a local reply with
+    /// Asks the question of a policy, and continues with the answer; if the result is a local reply with
     /// [`Reason::ClientGone`], the client has disconnected.
     pub(super) async fn ask<H: RequestHead>(&mut self, pending: Box<Pending>, head: &H, shared: &Shared) -> Decided {
         let asked = match self.hold(&pending).await {
@@ -35,8 +34,8 @@ impl<C: Downstream> Transfer<'_, C> {
         pending.resume(asked, self.room.body_prefix.len(), head)
     }
 
-    /// Waits for the answer of the service, or for the client to disconnect.
-    async fn wait(&mut self, pending: &Pending, shared: &Shared) -> Result<CheckResult, Reason> {
+    /// Waits for the answer, or for the client to disconnect.
+    async fn wait(&mut self, pending: &Pending, shared: &Shared) -> Result<PolicyAnswer, Reason> {
         let body = if pending.body_bytes_max() > 0 { self.room.body_prefix.clone() } else { bytes::Bytes::new() };
         let (client, is_whole) = (&mut *self.client, self.progress.body.is_over());
         let gone = poll_fn(|cx| client.poll_gone(is_whole, cx));

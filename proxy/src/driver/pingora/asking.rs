@@ -1,5 +1,5 @@
-//! A request that waits for an authorisation service. The part of its body that the service gets stays in Pingora's
-//! retry buffer, from which the endpoint gets it.
+//! A request that waits for an authorisation service, or for the store of limits. The part of its body that the
+//! service gets stays in Pingora's retry buffer, from which the endpoint gets it.
 
 use bytes::{Bytes, BytesMut};
 use pingora::proxy::Session;
@@ -10,11 +10,10 @@ use super::head::Parsed;
 use super::session::{answer_expectation, unless_gone};
 use crate::clock;
 use crate::reason::Reason;
-use crate::request::decide::{Decided, Pending};
-use crate::request::policy::external_auth::CheckResult;
+use crate::request::decide::{Decided, Pending, PolicyAnswer};
 use crate::shared::Shared;
 
-/// Calls the authorisation service, and continues with its answer; if the result is a local reply with
+/// Asks the question of a policy, and continues with the answer; if the result is a local reply with
 /// [`Reason::ClientGone`], the client has disconnected. `body` has the bytes that earlier calls read.
 pub(super) async fn ask(session: &mut Session, pending: Box<Pending>, body: &mut BytesMut, shared: &Shared) -> Decided {
     let asked = match hold(session, body, &pending, shared).await {
@@ -29,8 +28,8 @@ pub(super) async fn ask(session: &mut Session, pending: Box<Pending>, body: &mut
     pending.resume(asked, 0, &Parsed::new(session.req_header()))
 }
 
-/// Waits for the answer of the service, or for the client to disconnect.
-async fn wait(session: &mut Session, pending: &Pending, body: &[u8], shared: &Shared) -> Result<CheckResult, Reason> {
+/// Waits for the answer, or for the client to disconnect.
+async fn wait(session: &mut Session, pending: &Pending, body: &[u8], shared: &Shared) -> Result<PolicyAnswer, Reason> {
     let body = if pending.body_bytes_max() > 0 { Bytes::copy_from_slice(body) } else { Bytes::new() };
     unless_gone(session, pending.ask(body, shared)).await
 }

@@ -186,16 +186,16 @@ fn a_counter_takes_about_100_bytes_and_a_decision_allocates_nothing() {
     let values = edge.values("a");
     let charges: Vec<LimitCharge<'_>> = limits.iter().map(|limit| LimitCharge { limit, values }).collect();
     let now = edge.at(0);
-    edge.counters.decide(&charges, now);
+    edge.counters.decide(&charges, now, None).unwrap();
     let allocated = allocation_counter::measure(|| {
-        assert!(edge.counters.decide(&charges, now).refused_by.is_none());
+        assert!(edge.counters.decide(&charges, now, None).unwrap().refused_by.is_none());
         assert_eq!(edge.values("a"), values);
     });
     assert_eq!(allocated.count_total, 0);
     let all: Vec<Values> = (0..65_536).map(|n| edge.values(&format!("{n}"))).collect();
     let allocated = allocation_counter::measure(|| {
         for values in all {
-            edge.counters.decide(&[LimitCharge { limit: &limits[0], values }], now);
+            edge.counters.decide(&[LimitCharge { limit: &limits[0], values }], now, None).unwrap();
         }
     });
     let bytes = allocated.bytes_current / 65_536;

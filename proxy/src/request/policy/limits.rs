@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tidegate_config::model::auth::{AuthDenial, AuthGrant, AuthRuleName, PathAuth};
-use tidegate_config::model::{Applies, Attributes, Exceeded, Head, Limit, PolicyState};
+use tidegate_config::model::{Applies, Attributes, Charged, Exceeded, Head, Limit, PolicyState};
 
 use crate::clock;
-use crate::limit::{Counters, LimitCharge, LimitDecision, RateState, Values};
+use crate::limit::{Counters, LeaseWait, LimitCharge, LimitDecision, RateState, Values};
 use crate::observe::auth_metrics::{AuthEffect, AuthMetrics};
 use crate::observe::limit_metrics::FailedExpression;
 use crate::shared::Shared;
@@ -20,17 +20,38 @@ const LIMITS: usize = 16;
 pub(crate) struct Limiter<'r> {
     counters: &'r Counters,
     auth_metrics: &'r AuthMetrics,
+    /// What was found before the request waited for the store.
+    resumed: Option<WaitingLimits>,
     /// The decision of all limits that the request has come to; `None` before the first.
     pub(crate) decision: Option<LimitDecision<'r>>,
+    /// If the request has to wait for the store, what it waits for.
+    pub(super) waiting: Option<WaitingLimits>,
     /// The rule of authentication or authorisation that refuses the request.
     pub(crate) refused_by: Option<AuthRuleName>,
 }
 
+/// A request that waits for the store of limits.
+#[derive(Debug)]
+pub(crate) struct WaitingLimits {
+    /// The places of the limits that apply to it among those of the step, and its values. No expression is evaluated
+    /// twice.
+    charges: Box<[PlacedCharge]>,
+    /// What it waits for.
+    pub(crate) wait: LeaseWait,
+}
+
+/// A [`LimitCharge`] apart from the snapshot.
+#[derive(Clone, Copy, Debug)]
+struct PlacedCharge {
+    place: usize,
+    values: Values,
+}
+
 impl<'r> Limiter<'r> {
-    /// For a request that has not come to the limits.
-    pub(crate) const fn new(shared: &'r Shared) -> Self {
+    /// For a request that has not come to the limits, or has waited there.
+    pub(crate) const fn new(shared: &'r Shared, resumed: Option<WaitingLimits>) -> Self {
         let (counters, auth_metrics) = (&shared.counters, &shared.auth_metrics);
-        Self { counters, auth_metrics, decision: None, refused_by: None }
+        Self { counters, auth_metrics, resumed, decision: None, waiting: None, refused_by: None }
     }
 
     /// The limits that apply to a request. A limit does not apply if a condition of it cannot be evaluated, unless
@@ -57,19 +78,51 @@ impl<'r> Limiter<'r> {
     }
 }
 
+impl WaitingLimits {
+    fn new(limits: &[Arc<Limit>], charges: &[LimitCharge<'_>], wait: LeaseWait) -> Self {
+        let placed = |charge: &LimitCharge<'_>| {
+            let place = limits.iter().position(|limit| std::ptr::eq(&**limit, charge.limit))?;
+            Some(PlacedCharge { place, values: charge.values })
+        };
+        Self { charges: charges.iter().filter_map(placed).collect(), wait }
+    }
+
+    fn charges<'r>(&self, limits: &'r [Arc<Limit>]) -> SmallVec<[LimitCharge<'r>; LIMITS]> {
+        let charge = |placed: &PlacedCharge| {
+            let limit = limits.get(placed.place)?;
+            Some(LimitCharge { limit, values: placed.values })
+        };
+        self.charges.iter().filter_map(charge).collect()
+    }
+}
+
 impl<'r> PolicyState<'r> for Limiter<'r> {
-    fn charge<H: Head + ?Sized>(
-        &mut self,
-        limits: &'r [Arc<Limit>],
-        attributes: &Attributes<'_, H>,
-    ) -> Option<Exceeded<'r>> {
-        let charges = self.charges(limits, attributes);
-        let decision = match &*charges {
-            [] => LimitDecision::default(),
-            charges => self.counters.decide(charges, clock::now()),
+    fn charge<H: Head + ?Sized>(&mut self, limits: &'r [Arc<Limit>], attributes: &Attributes<'_, H>) -> Charged<'r> {
+        let resumed = self.resumed.take();
+        let until = resumed.as_ref().map(|waited| waited.wait.until());
+        let charges = match resumed {
+            Some(waited) => waited.charges(limits),
+            None => self.charges(limits, attributes),
+        };
+        let decided = match &*charges {
+            [] => Ok(LimitDecision::default()),
+            charges => self.counters.decide(charges, clock::now(), until),
+        };
+        let decision = match decided {
+            Ok(decision) => decision,
+            Err(wait) => {
+                self.waiting = Some(WaitingLimits::new(limits, &charges, wait));
+                return Charged::Waits;
+            }
         };
         self.decision = Some(self.decision.unwrap_or_default().and(decision));
-        decision.refused_by.map(|RateState { limit, rate, resets_in, .. }| Exceeded { limit, rate, resets_in })
+        match decision {
+            LimitDecision { refused_by: Some(RateState { limit, rate, resets_in, .. }), .. } => {
+                Charged::Exceeded(Exceeded { limit, rate, resets_in })
+            }
+            LimitDecision { is_uncounted: true, .. } => Charged::Uncounted,
+            LimitDecision { .. } => Charged::Counted,
+        }
     }
 
     fn authorise<H: Head + ?Sized>(

@@ -9,7 +9,7 @@ mod outcome;
 use std::sync::Arc;
 
 use http::HeaderValue;
-pub(in crate::request) use limits::Limiter;
+pub(in crate::request) use limits::{Limiter, WaitingLimits};
 pub(crate) use outcome::{LimitOutcome, PolicyOutcome};
 use tidegate_config::model::auth::AuthRefusal;
 use tidegate_config::model::{
@@ -39,6 +39,8 @@ pub(crate) enum PolicyResult {
     Admitted(Admitted, Arc<Target>, Arc<Backend>),
     /// An authorisation service decides, and the policies continue after its answer.
     Asks(Arc<ExternalAuth>),
+    /// The limits wait for the store, and are charged after that.
+    Waits(WaitingLimits),
 }
 
 impl Admitted {
@@ -137,6 +139,10 @@ pub(crate) fn admit<'a, H: Head + ?Sized>(
             Ok(PolicyResult::Admitted(admitted, Arc::clone(target), Arc::clone(backend)))
         }
         Decision::Wait(Question::ExternalAuth(service)) => Ok(PolicyResult::Asks(Arc::clone(service))),
+        // Only the limiter asks this.
+        Decision::Wait(Question::Counts) => {
+            limiter.waiting.take().map(PolicyResult::Waits).ok_or_else(|| Reason::Internal.into())
+        }
         Decision::Answer(answer) => Err(reply(request, answer)),
     }
 }
@@ -175,6 +181,7 @@ impl From<Refusal> for Reason {
             Refusal::Denied => Self::Denied,
             Refusal::NotHere => Self::NoRoute,
             Refusal::NoEndpoints => Self::NoEndpoints,
+            Refusal::Uncounted => Self::LimitsUnavailable,
         }
     }
 }
@@ -275,7 +282,7 @@ mod tests {
         let request =
             PolicyRequest { route: &route, share, policies: None, effective: &effective, inbound, valid: &valid, head };
         let shared = Shared::sample();
-        let got = admit(&request, &mut PolicyProgress::default(), &mut Limiter::new(&shared), backend);
+        let got = admit(&request, &mut PolicyProgress::default(), &mut Limiter::new(&shared, None), backend);
         let got = got.map(|_| ()).map_err(|reply| {
             (reply.status, reply.location().map(|to| to.to_str().unwrap().to_owned()).unwrap_or_default())
         });

@@ -36,13 +36,8 @@ pub(crate) struct LimitOutcome {
 
 impl PolicyOutcome {
     /// Nothing.
-    pub(crate) const NOTHING: Self = Self {
-        cors: None,
-        auth: None,
-        refused_by: None,
-        grants: Vec::new(),
-        limits: LimitOutcome { tightest: None, shadow: None },
-    };
+    pub(crate) const NOTHING: Self =
+        Self { cors: None, auth: None, refused_by: None, grants: Vec::new(), limits: LimitOutcome::NOTHING };
 
     /// The client, as its credentials name it, else as the first authorisation service that says so knows it.
     pub(in crate::request) fn user(&self) -> Option<&str> {
@@ -56,6 +51,18 @@ impl PolicyOutcome {
 }
 
 impl LimitOutcome {
+    /// That of a request that no limit has counted.
+    pub(in crate::request) const NOTHING: Self = Self { tightest: None, shadow: None };
+
+    /// The outcome of limits before a wait and after it.
+    pub(in crate::request) fn and(self, other: Self) -> Self {
+        let is_tighter = |one: &LimitNotice| other.tightest.as_ref().is_none_or(|other| one.is_tighter_than(other));
+        match self.tightest.filter(|one| is_tighter(one)) {
+            Some(one) => Self { tightest: Some(one), shadow: other.shadow.or(self.shadow) },
+            None => Self { tightest: other.tightest, shadow: other.shadow.or(self.shadow) },
+        }
+    }
+
     /// Of a decision; with `are_told`, clients learn of their limits.
     pub(in crate::request) fn of(decision: &LimitDecision<'_>, are_told: bool) -> Self {
         Self {
