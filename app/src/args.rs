@@ -3,6 +3,7 @@
 
 mod ask;
 mod cache;
+mod limits_store;
 mod lite;
 mod routing;
 mod serve;
@@ -13,6 +14,7 @@ pub(crate) use ask::{AskArgs, ExplainArgs, HistoryArgs, RollbackArgs, TopologyAr
 pub(crate) use cache::CacheArgs;
 use clap::builder::BoolishValueParser;
 use clap::{Parser, Subcommand};
+pub(crate) use limits_store::LimitsStoreArgs;
 pub(crate) use lite::LiteArgs;
 pub(crate) use routing::RoutingArgs;
 pub(crate) use serve::{CachedArgs, ServeArgs, ServerArgs};
@@ -114,6 +116,8 @@ pub(crate) struct EdgeArgs {
     pub(crate) drain: DrainArgs,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
+    #[command(flatten)]
+    pub(crate) limits_store: LimitsStoreArgs,
     #[command(flatten)]
     pub(crate) process: ProcessArgs,
 }

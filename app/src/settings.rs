@@ -6,6 +6,7 @@ mod cache;
 mod cached;
 mod clients;
 mod gateway;
+mod limits_store;
 mod lite;
 mod pace;
 mod process;
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use tidegate_control::options::{GatewayServices, Options, Publish, Secrets};
 use tidegate_control::{CacheOptions, CachedKind, Limits, served_kinds};
-use tidegate_proxy::{BudgetLimits, CounterLimits, RateLimits};
+use tidegate_proxy::{BudgetLimits, CounterLimits, LimitStore, RateLimits};
 
 pub(crate) use address::{DebugAddress, ListenAddress, Sockets, debug_address};
 pub(crate) use clients::IdleTimeouts;
@@ -82,6 +83,8 @@ pub(crate) struct Edge {
     pub(crate) budget: BudgetLimits,
     /// The room for counters of rate limits.
     pub(crate) counters: CounterLimits,
+    /// The store in which replicas share the counts of rate limits, if there is one.
+    pub(crate) limit_store: Option<LimitStore>,
     /// The Lease of the writers to the cluster; `None` if nothing is to be written.
     pub(crate) lease: Option<LeaseName>,
     /// The options of the control loop; its binds are set when the sockets are.
@@ -225,6 +228,7 @@ impl Edge {
             process: Process::read(&args.process, mode)?,
             budget: budget::read(&args.limits)?,
             counters: budget::counters(&args.limits)?,
+            limit_store: limits_store::read(&args.limits_store)?,
             lease,
             control: Options {
                 publish,

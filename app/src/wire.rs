@@ -77,7 +77,8 @@ pub(crate) struct Wired {
 impl Wired {
     /// Starts everything on the current runtime; traffic is accepted as soon as the first snapshot is published.
     pub(crate) fn start(edge: Edge, clients: Clients, namespaces: Vec<Arc<str>>) -> anyhow::Result<Self> {
-        let Edge { sockets, rates, idle, external_auth, drain, process, budget, counters, lease, .. } = edge;
+        let Edge { sockets, rates, idle, external_auth, drain, process, budget, counters, limit_store, lease, .. } =
+            edge;
         let (mut control, limits, cache, mut serve, cached) =
             (edge.control, edge.limits, edge.cache, edge.serve, edge.cached);
         let registry = registry().context("metrics")?;
@@ -129,13 +130,12 @@ impl Wired {
         }
         let api = served.map(|served| served.keep(&mut tasks, &stop, &registry, forward)).transpose()?.flatten();
         let Process { access_log, loop_token, driver, server_header, limit_headers, .. } = process;
-        let mut options =
+        let options =
             tidegate_proxy::Options { access_log, loop_token, driver, server_header, threads, ..Default::default() };
-        (options.limit_headers, options.client.proxy_header) = (limit_headers, sockets.proxy_protocol);
-        options.client.rates = rates;
-        options.upstream.external_auth = external_auth;
+        let mut options = tidegate_proxy::Options { budget, counters, limit_headers, limit_store, ..options };
+        (options.client.rates, options.client.proxy_header) = (rates, sockets.proxy_protocol);
         (options.client.keep_alive_idle, options.client.proxy_idle) = (idle.client, idle.proxy);
-        (options.budget, options.upstream.pool_size, options.counters) = (budget, pool_size, counters);
+        (options.upstream.external_auth, options.upstream.pool_size) = (external_auth, pool_size);
         let proxy = Proxy::start(published.clone(), view.generation(), options, &registry)?;
         in_use.ask(proxy.recently_used());
         beside::keep_beside(&proxy, failed, &mut tasks, &stop);

@@ -1,4 +1,4 @@
-//! The tasks beside the threads of the proxy: sweeps, memory, and closed sockets.
+//! The tasks beside the threads of the proxy: sweeps, memory, the store of limits, and closed sockets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,6 +32,10 @@ pub(super) fn keep_beside(
     tasks.keep("sweep", move || sweep(sweeper.clone(), ending.clone()));
     let (memory, ending) = (proxy.memory(), stop.clone());
     tasks.keep("memory", move || watch_memory(memory.clone(), ending.clone()));
+    if let Some(store) = proxy.limit_store() {
+        let ending = stop.clone();
+        tasks.keep("limits-store", move || store.clone().run(ending.clone()));
+    }
     let (bound, ending) = (proxy.bound(), stop.clone());
     tasks.keep("sockets", move || report_unopened(bound.clone(), failed.clone(), ending.clone()));
 }
