@@ -91,7 +91,8 @@ impl Reconciler {
     #[must_use]
     pub fn new(options: Options, collections: impl IntoIterator<Item = Collection>) -> Self {
         let (reporting, gateway_services) = (Reporting::new(&options), KnownServices::new(&options));
-        let (mut model, listing) = (Model::new(options), Listing::new(collections));
+        let listing = Listing::new(collections).with_optional_auth(options.sources.optional(Kind::AuthPolicy));
+        let mut model = Model::new(options);
         model.world.unlisted.clone_from(listing.unsynced());
         Self {
             model,

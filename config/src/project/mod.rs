@@ -14,6 +14,7 @@
 //! has at most 256 findings.
 
 mod annotation_value;
+mod api_key_secret;
 pub mod annotations;
 mod config_map;
 mod cookie;
@@ -36,6 +37,7 @@ mod raw_object;
 use std::sync::Arc;
 
 pub use annotations::deis::{DeisApp, DeisBuilder, DeisDomain, DeisExpression, DeisLocations, DeisRouter, Whitelist};
+pub use api_key_secret::ApiKeySecret;
 pub use config_map::ConfigMap;
 pub use deployment::Deployment;
 pub use endpoint_slice::{EndpointSlice, SliceEndpoint, SlicePort};

@@ -1,5 +1,5 @@
-//! Secret (`v1`): certificates. Nothing else of a Secret is kept, and none of its contents gets into a message: parsers
-//! quote their input, so their messages are not passed on from here.
+//! Secret (`v1`): certificates, and hashes of API keys. Nothing else of a Secret is kept, and none of its contents gets
+//! into a message: parsers quote their input, so their messages are not passed on from here.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use super::field::{FindingList, InvalidValue};
 use super::raw_object::RawObject;
-use super::{Projection, Sharing};
+use super::{ApiKeySecret, Projection, Sharing};
 use crate::model::{Certificate, CertificateFault};
 use crate::object::ObjectName;
 
@@ -22,6 +22,8 @@ pub struct Secret {
     pub name: ObjectName,
     /// The certificate in `tls.crt` and `tls.key`, whatever the Secret's type, or the reason why there is none.
     pub certificate: Result<Arc<Certificate>, CertificateFault>,
+    /// The API key in `api_key`, if it has one.
+    pub api_key: Option<Box<ApiKeySecret>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -40,7 +42,8 @@ impl Projection for Secret {
     fn project(source: &RawObject<'_>, _findings: &mut FindingList) -> Result<Self, InvalidValue> {
         let name = source.name().clone();
         let certificate = certificate(source).map(Arc::new);
-        Ok(Self { name, certificate })
+        let api_key = ApiKeySecret::of(source).map(Box::new);
+        Ok(Self { name, certificate, api_key })
     }
 }
 
@@ -58,7 +61,7 @@ fn certificate(source: &RawObject<'_>) -> Result<Certificate, CertificateFault> 
 }
 
 /// The base64-decoded value of a field (RFC 4648 section 4), wiped from memory on drop.
-fn decode(raw: &RawValue) -> Option<Zeroizing<Vec<u8>>> {
+pub(super) fn decode(raw: &RawValue) -> Option<Zeroizing<Vec<u8>>> {
     let text: Zeroizing<String> = serde_json::from_str(raw.get()).map(Zeroizing::new).ok()?;
     STANDARD.decode(text.as_bytes()).map(Zeroizing::new).ok()
 }

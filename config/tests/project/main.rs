@@ -7,6 +7,7 @@ mod gateway_bounds;
 mod golden;
 mod manifest;
 mod mutation;
+mod auth_policy_bounds;
 mod policy_bounds;
 mod render;
 mod render_gateway;

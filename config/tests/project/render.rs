@@ -187,4 +187,7 @@ fn secret(out: &mut String, it: &Secret) {
         Ok(certificate) => line(out, format_args!("secret {}: {certificate:?}", it.name)),
         Err(fault) => line(out, format_args!("secret {}: {fault}", it.name)),
     }
+    if let Some(key) = &it.api_key {
+        line(out, format_args!("api key {:?} of {}, created {}", key.key, key.identity, key.created_s));
+    }
 }

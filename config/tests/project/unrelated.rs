@@ -15,8 +15,8 @@ fn changes_of_unread_fields_change_nothing() {
         metadata["generation"] = json!(7);
         metadata["managedFields"] = json!([{"manager": "kubectl", "fieldsV1": {"f:spec": {}}}]);
         metadata["finalizers"] = json!(["example.com/kept"]);
-        // Any label of a namespace may be used in a selector.
-        if manifest.kind != Kind::Namespace {
+        // Any label of a namespace, or of a Secret with a key, may be used in a selector.
+        if !matches!(manifest.kind, Kind::Namespace | Kind::Secret) {
             metadata["labels"]["team"] = json!("checkout");
         }
         metadata["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = json!("{}");

@@ -5,6 +5,9 @@
 //! server denies in one namespace is awaited no longer than an optional kind. If no collection of a kind can be read,
 //! the loop waits without limit: an API server that has just started denies everything for a moment, and an edge
 //! without any routes is not ready.
+//!
+//! AuthPolicies are awaited without limit, too: without them, requests would pass that they refuse. Only if they are
+//! read by default, and nobody has asked for them, they are not awaited where they may not be read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,6 +41,8 @@ pub struct Listing {
     unconfirmed: BTreeSet<Collection>,
     /// Since when no required collection is awaited.
     required_since: Option<Instant>,
+    /// Whether AuthPolicies are read by default only.
+    optional_auth: bool,
     /// Whether the first model was compiled. Nothing is published or reported before.
     running: bool,
 }
@@ -60,7 +65,8 @@ impl Listing {
         let is_awaited = |kind| of_endpoints(kind) || required_kinds().any(|required| required == kind);
         // Routes depend on an object that is read by its name.
         let is_required = |collection: &&Collection| {
-            reads_by_name(collection.kind) || (is_awaited(collection.kind) && routed.contains(&collection.namespace))
+            let always = reads_by_name(collection.kind) || collection.kind == Kind::AuthPolicy;
+            always || (is_awaited(collection.kind) && routed.contains(&collection.namespace))
         };
         let required = unsynced.iter().filter(is_required).cloned().collect();
         Self {
@@ -72,8 +78,14 @@ impl Listing {
             failing: BTreeMap::new(),
             unconfirmed: BTreeSet::new(),
             required_since: None,
+            optional_auth: false,
             running: false,
         }
+    }
+
+    /// The same; whether AuthPolicies are read by default only.
+    pub(super) fn with_optional_auth(self, optional_auth: bool) -> Self {
+        Self { optional_auth, ..self }
     }
 
     /// The namespaces with a collection of their own for a kind.
@@ -109,7 +121,7 @@ impl Listing {
 
     /// The part that the next life of the loop takes over: restored state serves until its collection is listed.
     pub(super) fn still_serving(self, collections: impl IntoIterator<Item = Collection>) -> Self {
-        Self { restored: self.restored, ..Self::new(collections) }
+        Self { restored: self.restored, optional_auth: self.optional_auth, ..Self::new(collections) }
     }
 
     /// The time of the state of a collection in seconds since the epoch, if it was restored and has not been listed
@@ -235,6 +247,9 @@ impl Listing {
 
     /// Whether a required collection is not awaited: it is denied, and another one of its kind is known.
     fn spared(&self, collection: &Collection) -> bool {
+        if self.optional_auth && collection.kind == Kind::AuthPolicy && self.failing.get(collection) == Some(&true) {
+            return true;
+        }
         let known = |other: &Collection| other.kind == collection.kind && !self.unknown(other);
         self.denied(collection) && self.required.iter().any(known)
     }
@@ -336,6 +351,23 @@ mod tests {
         check(&TWO_NAMESPACES, &[(Listed, a), (Denied, b), (Listed, b)], "6 s", "ab");
         check(&TWO_NAMESPACES, &[(Denied, &TWO_NAMESPACES)], "no end", "");
         check(&CLUSTER, &[(Listed, &CLUSTER[..2]), (Denied, &CLUSTER[2..])], "no end", "");
+    }
+
+    #[test]
+    fn policies_of_access_are_awaited_like_services() {
+        let with_policies = ["Service", "EndpointSlice", "RateLimitPolicy", "AuthPolicy"];
+        let (others, auth) = with_policies.split_at(3);
+        check(&with_policies, &[(Listed, &with_policies[..2])], "no end", "");
+        check(&with_policies, &[(Listed, others)], "no end", "");
+        check(&with_policies, &[(Listed, others), (Fails, auth)], "no end", "");
+        check(&with_policies, &[(Listed, others), (Denied, auth)], "no end", "ab");
+        check(&with_policies, &[(Listed, others), (Listed, auth)], "4 s", "ab");
+        let waits = |optional: bool, denied: bool| {
+            let mut listing = Listing::new([collection("AuthPolicy")]).with_optional_auth(optional);
+            listing.fails(collection("AuthPolicy"), denied, clock::now());
+            listing.waits()
+        };
+        assert_eq!([waits(false, true), waits(true, false), waits(true, true)], [true, true, false]);
     }
 
     #[test]

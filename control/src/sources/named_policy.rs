@@ -36,7 +36,9 @@ impl<'w> Reader<'w> {
                 Ok(None) => {}
                 Ok(Some(found)) => {
                     let (target, policy, age) = (target.clone(), policy.clone(), found.age().clone());
-                    claims.push(PolicyClaim { target, policy, age, attached: attached(*found) });
+                    // The policy itself has the findings about its keys.
+                    let (attached, _) = attached(self, *found);
+                    claims.push(PolicyClaim { target, policy, age, attached });
                 }
                 Err(why) => {
                     claims.push(closed(policy));

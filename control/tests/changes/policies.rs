@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tidegate_config::model::{ListenerOrigin, PathPolicies};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_control::options::{GatewayServices, Kuadrant, Options, Sources};
+use tidegate_control::options::{GatewayServices, Kuadrant, Options, Secrets, Sources};
 use tidegate_control::{Desired, PendingStatusUpdates, compile};
 
 use crate::bench::Bench;
@@ -15,15 +15,20 @@ use crate::gateways::{options, running_under};
 const POLICY: Kind = Kind::RateLimitPolicy;
 
 /// A loop with the Gateway `edge`, whose listeners are `web` on port 80 and `api` on port 81.
-fn running() -> Bench {
+pub(crate) fn running() -> Bench {
+    running_with(Secrets::Watched)
+}
+
+/// The same with this way of reading Secrets.
+pub(crate) fn running_with(secrets: Secrets) -> Bench {
     let options = options(&["192.0.2.1"], GatewayServices::Off);
     let sources = Sources { kuadrant: Some(Kuadrant::default()), ..options.sources };
     let listener = |name: &str, port: u16| json!({"name": name, "port": port, "protocol": "HTTP"});
-    running_under(Options { sources, ..options }, &json!([listener("web", 80), listener("api", 81)]))
+    running_under(Options { sources, secrets, ..options }, &json!([listener("web", 80), listener("api", 81)]))
 }
 
 /// A route of the Gateway with a rule `first`, and one without a name.
-fn route(name: &str, hostname: &str) -> Value {
+pub(crate) fn route(name: &str, hostname: &str) -> Value {
     let rule = |path: &str| json!({"matches": [{"path": {"type": "PathPrefix", "value": path}}]});
     let mut first = rule("/first");
     first["name"] = json!("first");
@@ -96,7 +101,13 @@ fn check(bench: &mut Bench, want: [[&str; 2]; 2]) {
 /// Compares the conditions of a policy as `Accepted True Accepted; Enforced False Overridden: overridden by [shop/g]`.
 #[track_caller]
 pub(crate) fn check_status(bench: &Bench, name: &str, want: &str) {
-    let desired = bench.reconciler.desired_reports().status(&object(POLICY, name));
+    check_status_of(bench, &object(POLICY, name), want);
+}
+
+/// The same for a policy of any kind.
+#[track_caller]
+pub(crate) fn check_status_of(bench: &Bench, name: &ObjectRef, want: &str) {
+    let desired = bench.reconciler.desired_reports().status(name);
     let Some(Desired::Status { status, .. }) = desired else { panic!("{name} has no status to write") };
     let text = |it: &tidegate_config::project::gateway::Condition| {
         let message = if it.message.is_empty() { String::new() } else { format!(": {}", it.message) };

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use tidegate_config::model::auth::AuthenticationMethod;
 use tidegate_config::model::{
     Backend, BackendKey, HostRoutes, SnapshotParts, StreamRoute, TargetPolicies, VirtualHost,
 };
-use tidegate_config::object::{Kind, ObjectRef};
-use tidegate_config::project::ServicePort;
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::project::{Secret, ServicePort};
 use tidegate_control::{Cause, Changes, Compiled, Unit, Verdict, compile};
 
 use crate::naive;
@@ -65,21 +66,45 @@ impl Simulation {
             naive::check(world, options, live, seed);
         }
         self.check_named_policies();
+        self.check_keys();
         self.check_published(&live.parts);
     }
 
-    /// An Ingress that names a policy is closed unless the policy is usable.
+    /// An Ingress that names policies is closed unless there is one, and all of them are usable.
     fn check_named_policies(&self) {
-        let (model, kind) = (self.reconciler.model(), Kind::RateLimitPolicy);
-        let is_read = model.options().sources.kuadrant.is_some() && model.world().knows(kind);
+        let model = self.reconciler.model();
+        let kinds = [Kind::RateLimitPolicy, Kind::AuthPolicy];
+        let is_read = model.options().sources.kuadrant.is_some() && kinds.iter().all(|kind| model.world().knows(*kind));
         for (name, ingress) in &model.world().ingresses {
             let object = ObjectRef::new(Kind::Ingress, name.clone());
             let is_ours = matches!(model.compiled().verdicts.get(&object), Some(Verdict::Served(_)));
             let Some(policy) = ingress.policy.as_ref().filter(|_| is_ours) else { continue };
-            let policy = model.world().rate_limit_policies.get(&name.beside(Arc::clone(policy)));
-            let usable = is_read && policy.is_some_and(|policy| policy.invalid().is_none());
+            let policy = name.beside(Arc::clone(policy));
+            let limits = model.world().rate_limit_policies.get(&policy).map(|policy| policy.invalid());
+            let rules = model.world().auth_policies.get(&policy).map(|policy| policy.invalid());
+            let mut found = limits.into_iter().chain(rules).peekable();
+            let usable = is_read && found.peek().is_some() && found.all(|invalid| invalid.is_none());
             let target = model.compiled().parts.policies.get(&object).expect("policies");
             assert!(target.paths().all(|path| path.closed != usable), "seed {}: {object}", self.seed);
+        }
+    }
+
+    /// A key is accepted only while a Secret of the policy's namespace has it.
+    fn check_keys(&self) {
+        let model = self.reconciler.model();
+        let secrets = &model.world().secrets;
+        for (target, policies) in model.compiled().parts.policies.iter() {
+            let rules = policies.paths().filter_map(|path| path.auth.as_ref()).flat_map(|auth| &auth.authentication);
+            for rule in rules {
+                let AuthenticationMethod::ApiKey(keys) = &rule.rule.method else { continue };
+                for hash in keys.0.keys() {
+                    let has = |(name, secret): (&ObjectName, &Arc<Secret>)| {
+                        let key = secret.api_key.as_ref().and_then(|secret| secret.key.ok());
+                        name.namespace == rule.policy.name.namespace && key == Some(*hash)
+                    };
+                    assert!(secrets.iter().any(has), "seed {}: a key of nobody on {target}", self.seed);
+                }
+            }
         }
     }
 

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use tidegate_config::finding::{Finding, Problem};
+use tidegate_config::model::auth::ApiKeyHash;
 use tidegate_config::model::{Certificate, CertificateFault, EdgeSettings, Extent, HostPattern, PathMatch, RegexCase};
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{
-    BackendRef, ClassRef, DefaultBackend, DeisBuilder, DeisRouter, Deployment, EndpointSlice, Ingress, IngressClass,
-    Meta, Object, PortRef, Projected, Rule, RulePath, Secret, Service, ServiceKind, ServicePort, SliceEndpoint,
-    SlicePort, TlsSecret,
+    ApiKeySecret, BackendRef, ClassRef, DefaultBackend, DeisBuilder, DeisRouter, Deployment, EndpointSlice, Ingress,
+    IngressClass, Meta, Object, PortRef, Projected, Rule, RulePath, Secret, Service, ServiceKind, ServicePort,
+    SliceEndpoint, SlicePort, TlsSecret,
 };
 use tidegate_control::{Collection, Event, Resolution, World};
 
@@ -86,6 +87,8 @@ impl Cluster {
             Kind::BackendTlsPolicy,
             Kind::RateLimitPolicy,
             Kind::RateLimitPolicy,
+            Kind::AuthPolicy,
+            Kind::AuthPolicy,
             Kind::ConfigMap,
         ])?;
         let of_many = self.crowd > 1 && die.bool();
@@ -231,11 +234,22 @@ fn pick(die: &mut Rng, kind: Kind, crowd: u32) -> ObjectRef {
         Kind::Namespace => NAMESPACES[die.usize(0..2)].to_owned(),
         Kind::ConfigMap => "authorities".to_owned(),
         Kind::HttpRoute => format!("g{}", die.u32(0..3 * crowd)),
-        Kind::RateLimitPolicy => format!("p{}", die.u32(0..4)),
+        Kind::RateLimitPolicy | Kind::AuthPolicy => format!("p{}", die.u32(0..4)),
         kind if kind.is_of_gateway_api() => format!("g{}", die.u32(0..3)),
         kind => panic!("{kind} is not made"),
     };
     ObjectRef::new(kind, ObjectName::new(namespace, name))
+}
+
+/// One of few keys, so that several Secrets have the same one.
+fn api_key(die: &mut Rng, name: &ObjectName) -> ApiKeySecret {
+    let app = die.choice(&["shop", "other"]).map(|app| ("app".into(), (*app).into()));
+    ApiKeySecret {
+        created_s: die.i64(0..3),
+        key: if die.u32(0..5) == 0 { Err("its api_key is empty") } else { Ok(ApiKeyHash::of(&[die.u8(0..3)])) },
+        labels: app.into_iter().collect(),
+        identity: Arc::new(serde_json::json!({"metadata": {"name": name.name}})),
+    }
 }
 
 #[allow(clippy::wildcard_enum_match_arm, reason = "the others are of the Gateway API")]
@@ -263,7 +277,8 @@ fn make(die: &mut Rng, object: &ObjectRef, crowded: bool) -> (Object, Vec<Findin
                     Certificate::from_pem(name.clone(), chain, key).map(Arc::new)
                 }
             };
-            (Object::Secret(Arc::new(Secret { name, certificate })), Vec::new())
+            let api_key = die.bool().then(|| Box::new(api_key(die, &name)));
+            (Object::Secret(Arc::new(Secret { name, certificate, api_key })), Vec::new())
         }
         Kind::Deployment => {
             let router = DeisRouter {

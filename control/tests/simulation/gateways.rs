@@ -71,19 +71,45 @@ fn parts(die: &mut Rng, object: &ObjectRef) -> (Value, Value, Value) {
             json!({"targetRefs": [target], "validation": validation})
         }
         Kind::RateLimitPolicy => rate_limits(die),
+        Kind::AuthPolicy => rules(die),
         kind => panic!("{kind} is not made"),
     };
     (Value::Null, spec, Value::Null)
 }
 
-/// Limits for a Gateway, a listener, a route or a rule.
-fn rate_limits(die: &mut Rng) -> Value {
+/// A Gateway, a listener, a route or a rule.
+fn policy_target(die: &mut Rng) -> Value {
     let kind = one(die, &["Gateway", "Gateway", "HTTPRoute", "GRPCRoute"]);
     let mut target = json!({"group": "gateway.networking.k8s.io", "kind": kind, "name": format!("g{}", die.u32(0..3))});
     if die.bool() {
         let section = if kind == "Gateway" { format!("l{}", die.u32(0..3)) } else { format!("rule-{}", die.u32(1..3)) };
         target["sectionName"] = section.into();
     }
+    target
+}
+
+/// Rules, some of which cannot be used.
+fn rules(die: &mut Rng) -> Value {
+    let target = policy_target(die);
+    let keys = json!({"apiKey": {"selector": {"matchLabels": {"app": "shop"}}}});
+    let methods =
+        [keys.clone(), keys, json!({"anonymous": {}}), json!({"jwt": {"issuerUrl": "https://a.test"}}), json!({})];
+    let mut rules = json!({"authentication": {}});
+    for name in ["partners", "staff"] {
+        if die.bool() {
+            rules["authentication"][name] = one(die, &methods);
+        }
+    }
+    if die.bool() {
+        rules["authorization"] = json!({"office": {"patternMatching": {"patterns": [{"predicate": "true"}]}}});
+    }
+    let rules = if die.u32(0..5) == 0 { json!([]) } else { rules };
+    let block = json!({"strategy": one(die, &["atomic", "merge"]), "rules": rules});
+    json!({"targetRef": target, one(die, &["defaults", "overrides"]): block})
+}
+
+fn rate_limits(die: &mut Rng) -> Value {
+    let target = policy_target(die);
     let mut limits = json!({});
     for name in ["ip", "login", "upload"] {
         if die.bool() {

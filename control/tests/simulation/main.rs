@@ -46,7 +46,7 @@ fn option_env(name: &str) -> Option<String> {
 #[test]
 fn nothing_is_published_before_every_required_kind_was_listed() {
     let mut simulation = Simulation::new(1);
-    for kind in [Kind::Ingress, Kind::Service, Kind::Deployment] {
+    for kind in [Kind::Ingress, Kind::Service, Kind::Deployment, Kind::AuthPolicy] {
         simulation.list(kind);
         assert!(!simulation.reconcile_once());
     }

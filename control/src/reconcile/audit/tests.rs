@@ -67,7 +67,7 @@ fn certificate() -> Projected {
     let made = rcgen::generate_simple_self_signed(["a.example".to_owned()]).unwrap();
     let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
     let certificate = Certificate::from_pem(name("default"), chain.as_bytes(), key.as_bytes()).map(Arc::new);
-    let object = Object::Secret(Arc::new(Secret { name: name("default"), certificate }));
+    let object = Object::Secret(Arc::new(Secret { name: name("default"), certificate, api_key: None }));
     let key = object_ref(Kind::Secret, "default");
     let meta = Meta { object: key, uid: None, resource_version: "1".into(), generation: None };
     Projected {

@@ -18,8 +18,8 @@ struct Effect {
     has_paths: bool,
     /// Whether any entry is in effect on any path.
     in_effect: bool,
-    /// Whether rules of it that cannot be used are in effect on some path, where they refuse every request.
-    refuses: bool,
+    /// Why rules of it that are in effect on some path cannot be used, so that they refuse every request there.
+    refusing: BTreeSet<String>,
     /// The limits that depend on the identity of the client where no policy determines it.
     without_identity: BTreeSet<Arc<str>>,
     /// The policies that override entries of it on some path.
@@ -33,7 +33,8 @@ impl Effect {
         self.in_effect |= limits.any(|limit| limit.policy == *policy);
         if let Some(auth) = &path.auth {
             self.in_effect |= auth.ids().any(|rule| rule.policy == policy);
-            self.refuses |= auth.unusable.iter().any(|rule| rule.policy == *policy);
+            let refusing = auth.unusable.iter().filter(|rule| rule.policy == *policy);
+            self.refusing.extend(refusing.map(|rule| rule.rule.clone()));
         }
         let without = path.without_identity.iter().filter(|limit| limit.policy == *policy);
         self.without_identity.extend(without.map(|limit| Arc::clone(&limit.name)));
@@ -85,8 +86,9 @@ fn condition(generation: i64, effect: &Effect, left_out: &[String]) -> Condition
         Effect { has_paths: false, .. } => {
             put("False", "Unknown", "not in the path of any accepted route".to_owned());
         }
-        Effect { refuses: true, .. } => {
-            put("False", "InvalidCelExpression", format!("requests are refused: {}", unusable.join("; ")));
+        Effect { refusing, .. } if !refusing.is_empty() => {
+            let why: Vec<&str> = refusing.iter().map(String::as_str).collect();
+            put("False", "InvalidCelExpression", format!("requests are refused: {}", why.join("; ")));
         }
         Effect { in_effect: true, winners, .. } if winners.is_empty() && unusable.is_empty() => {
             put("True", "Enforced", String::new());

@@ -4,8 +4,11 @@
 //! The compiler combines the policies of a path, and so decides which are in effect; here only a policy's own target
 //! and form are judged.
 
+mod keys;
+
 use std::sync::Arc;
 
+use tidegate_config::finding::Finding;
 use tidegate_config::model::RuleKey;
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::OwnStatus;
@@ -79,9 +82,11 @@ pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment 
     let mut attachment =
         Attachment { report: Report::of_status(reader.world().findings_of(object), status), ..Attachment::default() };
     let attached = match &fault {
-        None => Some(attached(policy)),
-        Some(_) => closing(policy),
+        None => Some(attached(reader, policy)),
+        Some(_) => closing(policy).map(|attached| (attached, Vec::new())),
     };
+    let (attached, findings) = attached.unzip();
+    attachment.add_findings(findings.into_iter().flatten());
     if let Some((target, attached)) = target.zip(attached) {
         attachment.other_claims_mut().policies =
             [PolicyClaim { target, policy: object.clone(), age: policy.age().clone(), attached }].into();
@@ -101,11 +106,14 @@ fn orphan(reader: &Reader<'_>, object: &ObjectRef) -> Attachment {
     Attachment { report: Report::of_orphan(reader.world().findings_of(object), status), ..Attachment::default() }
 }
 
-/// The contents of a valid policy.
-pub(super) fn attached(policy: InheritedPolicy<'_>) -> AttachedPolicy {
+/// The contents of a valid policy with the keys that it accepts, and findings about the keys.
+pub(super) fn attached(reader: &mut Reader<'_>, policy: InheritedPolicy<'_>) -> (AttachedPolicy, Vec<Finding>) {
     match policy {
-        InheritedPolicy::RateLimit(policy) => AttachedPolicy::RateLimit(Arc::clone(policy)),
-        InheritedPolicy::Auth(policy) => AttachedPolicy::Auth(Arc::clone(policy)),
+        InheritedPolicy::RateLimit(policy) => (AttachedPolicy::RateLimit(Arc::clone(policy)), Vec::new()),
+        InheritedPolicy::Auth(policy) => {
+            let (policy, findings) = keys::with_keys(reader, policy);
+            (AttachedPolicy::Auth(policy), findings)
+        }
     }
 }
 

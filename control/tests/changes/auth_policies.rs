@@ -1,0 +1,315 @@
+//! Authentication and authorisation on the paths of a Gateway: which rules are in effect where, and the keys in
+//! Secrets.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use tidegate_config::model::auth::{AuthenticationMethod, PathAuth};
+use tidegate_config::model::{ListenerOrigin, PathPolicies, PolicyMap, SnapshotParts};
+use tidegate_config::object::{Kind, ObjectRef};
+use tidegate_control::compile;
+use tidegate_control::options::Secrets;
+
+use crate::bench::Bench;
+use crate::policies::{ENFORCED, check_status_of, object, policy, route, running, running_with};
+
+/// Applies a policy that was created in the given second for a target such as `HTTPRoute web/first`; `how` is as in
+/// `D/merge`.
+fn auth_policy(bench: &mut Bench, name: &str, (second, target, how): (u32, &str, &str), rules: &Value) {
+    let (kind, target) = target.split_once(' ').unwrap();
+    let (target, section) = target.split_once('/').map_or((target, None), |(name, section)| (name, Some(section)));
+    let (scope, strategy) = how.split_once('/').unwrap();
+    let block = if scope == "O" { "overrides" } else { "defaults" };
+    let mut spec = json!({block: {"strategy": strategy, "rules": rules}});
+    spec["targetRef"] = json!({"group": "gateway.networking.k8s.io", "kind": kind, "name": target});
+    if let Some(section) = section {
+        spec["targetRef"]["sectionName"] = json!(section);
+    }
+    let created = format!("2026-01-01T00:00:{second:02}Z");
+    let metadata = json!({"namespace": "shop", "name": name, "creationTimestamp": created, "generation": 1});
+    bench.apply(Kind::AuthPolicy, json!({"metadata": metadata, "spec": spec}));
+}
+
+fn anonymous() -> Value {
+    json!({"authentication": {"public": {"anonymous": {}}}})
+}
+
+fn api_keys() -> Value {
+    let selector = json!({"matchLabels": {"app": "shop"}});
+    json!({"authentication": {"partners": {"apiKey": {"selector": selector}}}})
+}
+
+/// The policies over the listener `web` on a rule of a route.
+fn path(parts: &SnapshotParts, route: &str, rule: u32) -> Option<Arc<PathPolicies>> {
+    let origin = ListenerOrigin { gateway: object(Kind::Gateway, "edge"), set: None, name: "web".into() };
+    let target = parts.policies.get(&object(Kind::HttpRoute, route)).or_else(|| parts.policies.get(&origin.gateway))?;
+    let name: Option<Arc<str>> = (rule == 0).then(|| "first".into());
+    target.of(Some(&origin), name.as_ref(), rule).cloned()
+}
+
+/// The rules of a path as `public (g)`, those that cannot be used after `!`; `closed` for one that refuses everything.
+fn in_effect(bench: &Bench, route: &str, rule: u32) -> String {
+    let Some(path) = path(bench.parts(), route, rule) else { return String::new() };
+    if path.closed {
+        return "closed".to_owned();
+    }
+    let Some(auth) = &path.auth else { return String::new() };
+    let unusable: Vec<_> = auth.unusable.iter().map(|rule| rule.id()).collect();
+    let rules = auth.ids().map(|id| {
+        let mark = if unusable.contains(&id) { "!" } else { "" };
+        format!("{mark}{} ({})", id.name, id.policy.name.name)
+    });
+    rules.collect::<Vec<_>>().join(", ")
+}
+
+/// Compares the rules on the first rule of the route `web`, on its second one, and on the route `more`. Incremental
+/// changes must give what a compilation of everything gives.
+#[track_caller]
+fn check(bench: &mut Bench, want: [&str; 3]) {
+    bench.reconcile();
+    assert_eq!([("web", 0), ("web", 1), ("more", 0)].map(|(route, rule)| in_effect(bench, route, rule)), want);
+    let model = bench.reconciler.model();
+    let full = compile(model.world(), model.options(), model.frozen_backends());
+    let all = |policies: &PolicyMap| -> BTreeMap<ObjectRef, _> {
+        policies.iter().map(|(target, policies)| (target.clone(), Arc::clone(policies))).collect()
+    };
+    assert_eq!(all(&bench.parts().policies), all(&full.parts.policies));
+    assert_eq!(model.compiled().verdicts, full.verdicts);
+}
+
+#[track_caller]
+fn check_status(bench: &Bench, name: &str, want: &str) {
+    check_status_of(bench, &object(Kind::AuthPolicy, name), want);
+}
+
+fn with_routes(mut bench: Bench) -> Bench {
+    bench.apply(Kind::HttpRoute, route("web", "a.example"));
+    bench.apply(Kind::HttpRoute, route("more", "b.example"));
+    bench
+}
+
+#[test]
+fn rules_are_merged_by_their_sections_and_names() {
+    let mut bench = with_routes(running());
+    check(&mut bench, ["", "", ""]);
+    let mut of_gateway = api_keys();
+    of_gateway["response"] = json!({"unauthenticated": {"code": 302}});
+    auth_policy(&mut bench, "g", (1, "Gateway edge", "D/merge"), &of_gateway);
+    check(&mut bench, ["partners (g), unauthenticated (g)"; 3]);
+    check_status(&bench, "g", ENFORCED);
+    let office = json!({"authorization": {"office": {"patternMatching": {"patterns": [{"predicate": "true"}]}}}});
+    auth_policy(&mut bench, "l", (2, "Gateway edge/web", "O/merge"), &office);
+    check(&mut bench, ["partners (g), office (l), unauthenticated (g)"; 3]);
+    let tokens = json!({"authentication": {"partners": {"jwt": {"issuerUrl": "https://login.example"}}}});
+    auth_policy(&mut bench, "u", (3, "HTTPRoute web/first", "D/atomic"), &tokens);
+    let of_rule = "partners (u), office (l), unauthenticated (g)";
+    let of_others = "partners (g), office (l), unauthenticated (g)";
+    check(&mut bench, [of_rule, of_others, of_others]);
+    let auth = path(bench.parts(), "web", 0).unwrap().auth.clone().unwrap();
+    assert!(matches!(auth.authentication[0].rule.method, AuthenticationMethod::Jwt(_)));
+    check_status(
+        &bench,
+        "g",
+        "Accepted True Accepted; Enforced True Enforced: partially enforced: overridden on some paths by [shop/u]",
+    );
+    auth_policy(&mut bench, "g", (1, "Gateway edge", "O/atomic"), &anonymous());
+    check(&mut bench, ["public (g)"; 3]);
+    check_status(&bench, "u", "Accepted True Accepted; Enforced False Overridden: overridden by [shop/g]");
+    for name in ["g", "l", "u"] {
+        bench.delete(Kind::AuthPolicy, name);
+    }
+    check(&mut bench, ["", "", ""]);
+    assert!(bench.parts().policies.is_empty());
+}
+
+#[test]
+fn rules_are_in_the_order_of_their_priorities() {
+    let mut bench = with_routes(running());
+    let rule = |priority: i64| json!({"anonymous": {}, "priority": priority});
+    let rules = json!({"authentication": {"a": rule(2), "b": rule(-1), "c": rule(0), "d": rule(-1)}});
+    auth_policy(&mut bench, "g", (1, "Gateway edge", "D/atomic"), &rules);
+    check(&mut bench, ["b (g), d (g), c (g), a (g)"; 3]);
+}
+
+/// A policy that cannot be used closes what it is for, and nothing else.
+#[test]
+fn what_cannot_be_used_closes_its_own_paths() {
+    let mut bench = with_routes(running());
+    auth_policy(&mut bench, "g", (1, "Gateway edge", "D/merge"), &anonymous());
+    auth_policy(&mut bench, "r", (2, "HTTPRoute web", "D/atomic"), &json!([]));
+    check(&mut bench, ["closed", "closed", "public (g)"]);
+    check_status(&bench, "r", "Accepted False Invalid: spec.defaults.rules: \"[]\" is not an object");
+    auth_policy(&mut bench, "r", (2, "HTTPRoute web/first", "D/atomic"), &json!({}));
+    check(&mut bench, ["closed", "public (g)", "public (g)"]);
+    // An unusable rule, and one that another policy replaces.
+    let unusable = json!({"authentication": {"own": {"x509": {"selector": {}}}}});
+    auth_policy(&mut bench, "r", (2, "HTTPRoute web/first", "D/atomic"), &unusable);
+    check(&mut bench, ["public (g), !own (r)", "public (g)", "public (g)"]);
+    check_status(
+        &bench,
+        "r",
+        "Accepted True Accepted; Enforced False InvalidCelExpression: requests are refused: \
+         spec.defaults.rules.authentication[own].x509: \"{\\\"selector\\\":{}}\" is not supported yet",
+    );
+    let replaced = json!({"authentication": {"own": {"anonymous": {}}}});
+    auth_policy(&mut bench, "g", (1, "Gateway edge", "O/merge"), &replaced);
+    check(&mut bench, ["own (g)"; 3]);
+    check_status(&bench, "r", "Accepted True Accepted; Enforced False Overridden: overridden by [shop/g]");
+    // Without its target it closes nothing.
+    auth_policy(&mut bench, "r", (2, "HTTPRoute none", "D/atomic"), &json!([]));
+    check(&mut bench, ["own (g)"; 3]);
+    bench.delete(Kind::AuthPolicy, "g");
+    check(&mut bench, ["", "", ""]);
+}
+
+#[test]
+fn limits_by_identity_need_a_policy_that_determines_it() {
+    let mut bench = with_routes(running());
+    let limits =
+        json!({"user": {"counters": [{"expression": "auth.identity.sub"}], "rates": [{"limit": 5, "window": "1m"}]}});
+    let target = json!({"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "edge"});
+    let spec = json!({"targetRef": target, "limits": limits});
+    bench.apply(Kind::RateLimitPolicy, json!({"metadata": {"namespace": "shop", "name": "limits"}, "spec": spec}));
+    let lists = |bench: &mut Bench| {
+        bench.reconcile();
+        let path = path(bench.parts(), "web", 0).unwrap();
+        [path.limits.len(), path.identity_limits.len(), path.without_identity.len()]
+    };
+    assert_eq!(lists(&mut bench), [0, 0, 1]);
+    auth_policy(&mut bench, "g", (1, "Gateway edge", "D/merge"), &anonymous());
+    assert_eq!(lists(&mut bench), [0, 1, 0]);
+    check_status_of(&bench, &object(Kind::RateLimitPolicy, "limits"), ENFORCED);
+    bench.delete(Kind::AuthPolicy, "g");
+    assert_eq!(lists(&mut bench), [0, 0, 1]);
+}
+
+/// A Secret with a key, created in the given second.
+fn key(name: &str, second: u32, key: &str, labels: &Value) -> Value {
+    let created = format!("2026-01-01T00:00:{second:02}Z");
+    let metadata = json!({
+        "namespace": "shop", "name": name, "creationTimestamp": created, "labels": labels,
+        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": key, "plan": "free"},
+    });
+    json!({"metadata": metadata, "data": {"api_key": STANDARD.encode(key)}})
+}
+
+/// Whom a key is accepted from, by the models that are published from now on; each is a publication.
+fn published(bench: &mut Bench, key: &str) -> Vec<Option<String>> {
+    let mut all = Vec::new();
+    while bench.reconciler.busy() {
+        let step = bench.reconciler.reconcile(bench.now).expect("something waits");
+        if let Some((parts, changes)) = step.published {
+            all.push(owner(&parts, key));
+            let hosts = changes.units.routing.first.iter().filter(|unit| unit.to_string().starts_with("host"));
+            assert_eq!(hosts.count(), 0, "a key compiles no host");
+        }
+    }
+    all
+}
+
+fn owner(parts: &SnapshotParts, key: &str) -> Option<String> {
+    let auth: Arc<PathAuth> = path(parts, "web", 0)?.auth.clone()?;
+    let AuthenticationMethod::ApiKey(keys) = &auth.authentication[0].rule.method else { panic!("{auth:?}") };
+    let metadata = &keys.identity(key)?["metadata"];
+    assert_eq!(metadata["annotations"], json!({"plan": "free"}), "the last manifest has the key");
+    Some(metadata["name"].as_str().unwrap().to_owned())
+}
+
+fn findings(bench: &Bench, policy: &str) -> Vec<String> {
+    let all = bench.reconciler.model().compiled().all_findings();
+    let own = all.iter().filter(|finding| finding.object == object(Kind::AuthPolicy, policy));
+    own.map(|finding| format!("{}: {}", finding.field, finding.problem)).collect()
+}
+
+#[test]
+fn a_key_is_in_effect_from_one_publication_to_another() {
+    let mut bench = with_routes(running());
+    auth_policy(&mut bench, "g", (1, "Gateway edge", "D/merge"), &api_keys());
+    bench.reconcile();
+    assert_eq!(owner(bench.parts(), "secret-1"), None);
+    let (ours, others) = (json!({"app": "shop"}), json!({"app": "other"}));
+    let is = |name: &str| vec![Some(name.to_owned())];
+    bench.apply(Kind::Secret, key("b", 2, "secret-1", &ours));
+    assert_eq!(published(&mut bench, "secret-1"), is("b"));
+    bench.apply(Kind::Secret, key("b", 2, "secret-2", &ours));
+    assert_eq!(published(&mut bench, "secret-1"), [None]);
+    assert_eq!(owner(bench.parts(), "secret-2").as_deref(), Some("b"));
+    bench.apply(Kind::Secret, key("b", 2, "secret-2", &others));
+    assert_eq!(published(&mut bench, "secret-2"), [None]);
+    bench.apply(Kind::Secret, key("b", 2, "secret-2", &ours));
+    assert_eq!(published(&mut bench, "secret-2"), is("b"));
+    // Of two with one key the older one counts, and the other one takes its place.
+    assert!(findings(&bench, "g").is_empty());
+    bench.apply(Kind::Secret, key("a", 3, "secret-2", &ours));
+    assert_eq!(published(&mut bench, "secret-2"), Vec::new());
+    let field = "rules.authentication[partners].apiKey";
+    let told = format!("{field}: \"Secret shop/a\" has no effect: its key is that of Secret shop/b, which is older");
+    assert_eq!(findings(&bench, "g"), [told]);
+    bench.delete(Kind::Secret, "b");
+    assert_eq!(published(&mut bench, "secret-2"), is("a"));
+    assert!(findings(&bench, "g").is_empty());
+    bench.delete(Kind::Secret, "a");
+    assert_eq!(published(&mut bench, "secret-2"), [None]);
+    // A Secret of another namespace, and one without a usable key.
+    let mut elsewhere = key("c", 1, "secret-2", &ours);
+    elsewhere["metadata"]["namespace"] = json!("other");
+    bench.apply(Kind::Secret, elsewhere);
+    let mut broken = key("d", 1, "secret-2", &ours);
+    broken["data"]["api_key"] = json!("");
+    bench.apply(Kind::Secret, broken);
+    assert_eq!(published(&mut bench, "secret-2"), Vec::new());
+    assert_eq!(findings(&bench, "g"), [format!("{field}: \"Secret shop/d\" has no effect: its api_key is empty")]);
+    check_status(&bench, "g", ENFORCED);
+}
+
+#[test]
+fn keys_need_secrets_that_are_watched() {
+    let mut bench = with_routes(running_with(Secrets::Referenced { refresh: Duration::from_secs(60) }));
+    auth_policy(&mut bench, "g", (1, "Gateway edge", "D/merge"), &api_keys());
+    check(&mut bench, ["!partners (g)"; 3]);
+    let why = "needs Secrets by their labels, and --secrets reads them by their names only";
+    let field = "rules.authentication[partners].apiKey";
+    assert_eq!(
+        findings(&bench, "g"),
+        [format!("{field}: \"partners\" {why}, so requests under the policy are refused")]
+    );
+    check_status(
+        &bench,
+        "g",
+        &format!("Accepted True Accepted; Enforced False InvalidCelExpression: requests are refused: {field} {why}"),
+    );
+}
+
+/// A name stands for the policies of both kinds.
+#[test]
+fn an_ingress_names_policies_of_both_kinds() {
+    let mut bench = running();
+    bench.apply(Kind::IngressClass, crate::manifests::class());
+    let mut ingress = crate::manifests::ingress("web");
+    ingress["metadata"]["annotations"] = json!({"tidegate.io/policy": "calm"});
+    bench.apply(Kind::Ingress, ingress);
+    let ingress = object(Kind::Ingress, "web");
+    let check = |bench: &mut Bench, want: [usize; 3]| {
+        bench.reconcile();
+        let target = bench.parts().policies.get(&ingress).unwrap();
+        let path = target.of(None, None, 0).unwrap();
+        let rules = path.auth.as_ref().map_or(0, |auth| auth.ids().count());
+        assert_eq!([usize::from(path.closed), path.limits.len(), rules], want);
+    };
+    check(&mut bench, [1, 0, 0]);
+    auth_policy(&mut bench, "calm", (1, "HTTPRoute none", "D/atomic"), &anonymous());
+    check(&mut bench, [0, 0, 1]);
+    check_status(&bench, "calm", "Accepted True Accepted: HTTPRoute shop/none does not exist; Enforced True Enforced");
+    policy(&mut bench, "calm", 1, "HTTPRoute none", "ip 5");
+    check(&mut bench, [0, 1, 1]);
+    auth_policy(&mut bench, "calm", (1, "HTTPRoute none", "D/atomic"), &json!([]));
+    check(&mut bench, [1, 1, 0]);
+    bench.delete(Kind::AuthPolicy, "calm");
+    check(&mut bench, [0, 1, 0]);
+    bench.delete(Kind::RateLimitPolicy, "calm");
+    check(&mut bench, [1, 0, 0]);
+}
