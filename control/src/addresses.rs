@@ -120,6 +120,19 @@ impl<'a> Allowed<'a> {
     }
 }
 
+/// The sockets of the API server that no object may name: those by which it is reached, and those in its own
+/// EndpointSlice.
+pub(crate) fn api_server_sockets(reached: &BTreeSet<SocketAddr>, own: Option<&EndpointSlice>) -> BTreeSet<SocketAddr> {
+    let endpoints = own.into_iter().flat_map(|slice| {
+        let at = |endpoint: &SliceEndpoint| {
+            let address = endpoint.address.to_canonical();
+            slice.ports.iter().map(move |port| SocketAddr::new(address, port.number))
+        };
+        slice.endpoints.iter().flat_map(at)
+    });
+    reached.iter().copied().chain(endpoints).collect()
+}
+
 fn names(slice: &EndpointSlice, to: SocketAddr) -> bool {
     let here = |endpoint: &SliceEndpoint| endpoint.address.to_canonical() == to.ip();
     slice.ports.iter().any(|port| port.number == to.port()) && slice.endpoints.iter().any(here)

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use tidegate_config::model::Generation;
 use tidegate_config::object::Kind;
+use tidegate_config::project::EndpointSlice;
 use tidegate_config::published::Publisher;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, watch};
@@ -17,13 +18,13 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
 use self::contests::ClassContests;
+use crate::addresses::{KUBERNETES, api_server_sockets};
 use crate::clock;
 use crate::cluster::api_server::ApiServer;
 use crate::command::{Command, CommandRefusal, Commanded};
 use crate::event::{BindFailures, Collection, Event};
 use crate::history::{History, Publication};
-use crate::interest::Names;
-use crate::interest::SecretInterest;
+use crate::interest::{KeySources, Names, SecretInterest};
 use crate::metrics::ControlMetrics;
 use crate::reconcile::{Reconciler, Step};
 use crate::report_queue::Reports;
@@ -38,6 +39,10 @@ pub(crate) struct LoopOutputs {
     pub(crate) generation: watch::Sender<Generation>,
     pub(crate) readiness: watch::Sender<Readiness>,
     pub(crate) names: watch::Sender<Arc<Names>>,
+    /// The keys of issuers to fetch.
+    pub(crate) key_sources: watch::Sender<Arc<KeySources>>,
+    /// The sockets of the API server, for those who connect to addresses that objects name.
+    pub(crate) sockets: watch::Sender<Arc<BTreeSet<SocketAddr>>>,
     /// The Secrets to watch by name.
     pub(crate) secrets: mpsc::UnboundedSender<Vec<SecretInterest>>,
     /// Sources that must be listed again.
@@ -62,6 +67,14 @@ pub(crate) struct Loop<'a> {
     /// Whether the findings have been counted since the start.
     counted: bool,
     contests: ClassContests,
+    told: Option<ToldApiServer>,
+}
+
+/// The sockets of the API server that were sent on, by what they were made of.
+#[derive(Debug)]
+struct ToldApiServer {
+    reached: Arc<BTreeSet<SocketAddr>>,
+    slice: Option<Arc<EndpointSlice>>,
 }
 
 impl<'a> Loop<'a> {
@@ -86,7 +99,19 @@ impl<'a> Loop<'a> {
             reconciler.listing().unsynced().iter().map(|collection| (collection.clone(), state(collection))).collect();
         let (api_server, unopened) = (api_server.followed(), unopened.clone());
         let (counted, contests) = (false, ClassContests::default());
-        Self { reconciler, publisher, history, outputs, metrics, api_server, unopened, collections, counted, contests }
+        Self {
+            reconciler,
+            publisher,
+            history,
+            outputs,
+            metrics,
+            api_server,
+            unopened,
+            collections,
+            counted,
+            contests,
+            told: None,
+        }
     }
 
     /// Runs until the shutdown, or until the events end.
@@ -165,6 +190,7 @@ impl<'a> Loop<'a> {
             Event::Unlisted { .. }
             | Event::Defined { .. }
             | Event::Resolved { .. }
+            | Event::KeySet { .. }
             | Event::ApiServer { .. }
             | Event::BindFailures { .. } => return,
         };
@@ -186,6 +212,7 @@ impl<'a> Loop<'a> {
             | Event::Unlisted { .. }
             | Event::Defined { .. }
             | Event::Resolved { .. }
+            | Event::KeySet { .. }
             | Event::ApiServer { .. }
             | Event::BindFailures { .. } => {}
         }
@@ -210,13 +237,29 @@ impl<'a> Loop<'a> {
         if sockets != self.reconciler.model().world().unopened {
             self.observe(Event::BindFailures { sockets });
         }
+        self.tell_api_server();
         match self.reconciler.reconcile(now) {
             Some(step) => self.publish_step(step, now),
             None => self.audit(now),
         }
     }
 
-    fn publish_step(&mut self, Step { published, touched, oldest, names, secrets }: Step, now: Instant) {
+    /// Sends the sockets of the API server on, before anything else that follows from the same events.
+    fn tell_api_server(&mut self) {
+        let world = self.reconciler.model().world();
+        let own = world.slices.get(&*KUBERNETES);
+        let same = |ToldApiServer { reached, slice }: &ToldApiServer| {
+            Arc::ptr_eq(reached, &world.api_server) && slice.as_ref().map(Arc::as_ptr) == own.map(Arc::as_ptr)
+        };
+        if !self.told.as_ref().is_some_and(same) {
+            let sockets = api_server_sockets(&world.api_server, own.map(|slice| &**slice));
+            send_if_changed(&self.outputs.sockets, Arc::new(sockets));
+            self.told = Some(ToldApiServer { reached: Arc::clone(&world.api_server), slice: own.cloned() });
+        }
+    }
+
+    fn publish_step(&mut self, step: Step, now: Instant) {
+        let Step { published, touched, oldest, names, key_sources, secrets } = step;
         for (unit, compiled) in &touched.compiled {
             self.metrics.units_compiled.with_label_values(&[*unit]).inc_by(*compiled as u64);
         }
@@ -241,11 +284,10 @@ impl<'a> Loop<'a> {
             drop(self.outputs.secrets.send(secrets));
         }
         if let Some(names) = names {
-            self.outputs.names.send_if_modified(|before| {
-                let moved = *before != names;
-                *before = names;
-                moved
-            });
+            send_if_changed(&self.outputs.names, names);
+        }
+        if let Some(sources) = key_sources {
+            send_if_changed(&self.outputs.key_sources, sources);
         }
     }
 
@@ -398,6 +440,14 @@ impl<'a> Loop<'a> {
             }
         }
     }
+}
+
+fn send_if_changed<T: PartialEq>(to: &watch::Sender<T>, value: T) {
+    to.send_if_modified(|before| {
+        let changed = *before != value;
+        *before = value;
+        changed
+    });
 }
 
 #[cfg(test)]

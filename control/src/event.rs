@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tidegate_config::model::BindKey;
+use tidegate_config::model::auth::{KeySet, KeySource};
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::Projected;
 
@@ -121,6 +122,13 @@ pub enum Event {
         name: Arc<str>,
         /// Its addresses.
         addresses: Result<Box<[IpAddr]>, String>,
+    },
+    /// The keys of an issuer have changed, or they can no longer be fetched.
+    KeySet {
+        /// Where they come from.
+        source: KeySource,
+        /// The keys, or why they could not be fetched.
+        fetched: Result<Arc<KeySet>, Arc<str>>,
     },
     /// The sockets at which the API server is reached, or was before.
     ApiServer {

@@ -55,6 +55,7 @@ pub use cluster::copies::{Copies, CopyEvent, CopyState, CopySubscriber, served_k
 pub use cluster::informer::{
     Identity, Informer, Interest, Limits, Recovery, Relist, Resource, SecretPoller, SecretPollerMetrics, WhileServed,
 };
+pub use cluster::key_sets::{KeyClient, KeySetFollower, KeySetLimits, KeySetMetrics, KnownKeys};
 pub use cluster::resolve::{ResolveLimits, Resolver, Upstream, Wanted};
 pub use command::{Command, CommandRefusal, Commanded};
 pub use compile::{ChangedUnits, Compiled, Findings, HostUnit, Inputs, Touched, Unit};
@@ -65,7 +66,7 @@ pub use explain::{
 };
 pub use followed::{CHECK_INTERVAL, Followed, Following, Reads, single_value};
 pub use history::{Cause, Changes, Coalesced, History, Publication};
-pub use interest::{Names, SecretInterest};
+pub use interest::{KeySources, Names, SecretInterest};
 pub use not_serving::{ByCommand, NotServing, Wait};
 pub use order::Order;
 pub use queue::{Get, Lane, LaneShares, Meter, Queue, Retries, WorkItem, Workqueue};

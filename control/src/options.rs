@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tidegate_config::model::{Binds, EdgeSettings, Settings, Transport};
+use tidegate_config::model::{Binds, CaBundle, EdgeSettings, Settings, Transport};
 use tidegate_config::object::{Kind, ObjectName};
 use tidegate_config::project::PublicAddress;
 
@@ -23,6 +23,8 @@ pub struct Options {
     pub host_ownership: HostOwnership,
     /// The addresses that objects may use.
     pub addresses: AddressPolicy,
+    /// The certificate authorities that are trusted for URLs in policies, besides those of the system.
+    pub policy_authorities: Option<CaBundle>,
     /// The sockets to listen on.
     pub binds: Binds,
     /// The settings of routes that set none.
@@ -62,6 +64,7 @@ impl Default for Options {
             default_certificate: None,
             host_ownership: HostOwnership::default(),
             addresses: AddressPolicy::default(),
+            policy_authorities: None,
             binds: Binds::default(),
             defaults: Arc::default(),
             trusted_proxies: Arc::default(),

@@ -9,6 +9,7 @@ mod changed_findings;
 mod contested;
 mod hold;
 mod infrastructure;
+mod key_sources;
 mod listing;
 mod model;
 mod names;
@@ -29,6 +30,7 @@ pub use changed_findings::{ChangedFindings, ObjectFindings};
 use hold::Holding;
 pub use infrastructure::DesiredInfrastructure;
 use infrastructure::KnownServices;
+use key_sources::NamedKeySources;
 pub use listing::Listing;
 pub use model::Model;
 use names::ResolvedNames;
@@ -42,7 +44,7 @@ use waits::{AwaitedObjects, Waits, awaited};
 use crate::compile::{Compiled, Defer, FindingCounts, Next, Touched, Unit};
 use crate::event::Collection;
 use crate::history::{Cause, Changes};
-use crate::interest::{Names, SecretInterest};
+use crate::interest::{KeySources, Names, SecretInterest};
 use crate::not_serving::{self, NotServing};
 use crate::options::Options;
 use crate::order::Order;
@@ -60,6 +62,7 @@ pub struct Reconciler {
     /// Hosts and streams that wait, because their next routes use backends that World has never seen.
     waits: Waits,
     names: ResolvedNames,
+    key_sources: NamedKeySources,
     secrets: PolledSecrets,
     /// Held routes, which serve instead of the cluster's, and the operator's last command.
     holding: Holding,
@@ -82,6 +85,8 @@ pub struct Step {
     pub oldest: Option<Instant>,
     /// The DNS names to look up, if they have changed.
     pub names: Option<Arc<Names>>,
+    /// The keys of issuers to fetch, if they have changed.
+    pub key_sources: Option<Arc<KeySources>>,
     /// The Secrets to watch by name, if they have changed; at the start also an empty list.
     pub secrets: Option<Vec<SecretInterest>>,
 }
@@ -100,6 +105,7 @@ impl Reconciler {
             listing,
             waits: Waits::default(),
             names: ResolvedNames::default(),
+            key_sources: NamedKeySources::default(),
             secrets: PolledSecrets::default(),
             holding: Holding::default(),
             reporting,
@@ -142,7 +148,7 @@ impl Reconciler {
         }
         self.attach_pending();
         let due = self.waits.first_end().is_some_and(|end| end <= now);
-        let stale = self.names.stale() || self.secrets.stale();
+        let stale = self.names.stale() || self.key_sources.stale() || self.secrets.stale();
         if self.backlog.is_empty() && !due && !stale && !self.holding.commanded() {
             return None;
         }
@@ -159,7 +165,8 @@ impl Reconciler {
         let units = std::mem::take(&mut touched.changed);
         let published = self.holding.outgoing(Changes { causes, units }, &self.model.compiled.parts);
         let secrets = self.secrets.changes(&self.model.topology, &self.model.options);
-        Some(Step { published, touched, oldest, names: self.names.refresh(&mut self.model), secrets })
+        let (names, key_sources) = (self.names.refresh(&mut self.model), self.key_sources.refresh(&mut self.model));
+        Some(Step { published, touched, oldest, names, key_sources, secrets })
     }
 
     /// Compiles a batch, and the units whose wait is over. Returns the causes as well.
@@ -271,8 +278,8 @@ impl Reconciler {
             return None;
         }
         if let Some(secrets) = self.first_secrets() {
-            let (published, touched, oldest, names) = (None, Touched::default(), None, None);
-            return Some(Step { published, touched, oldest, names, secrets: Some(secrets) });
+            let (published, touched, oldest, names, key_sources) = (None, Touched::default(), None, None, None);
+            return Some(Step { published, touched, oldest, names, key_sources, secrets: Some(secrets) });
         }
         if self.listing.any_unknown() && patient {
             return None;
@@ -287,11 +294,12 @@ impl Reconciler {
         self.round.schedule(now, self.model.options.pace.units_max(), &self.model, 0);
         let touched = Touched { compiled, ..Touched::default() };
         self.names.note_all();
-        let names = self.names.refresh(&mut self.model);
+        self.key_sources.note_all();
+        let (names, key_sources) = (self.names.refresh(&mut self.model), self.key_sources.refresh(&mut self.model));
         self.holding.publish_first();
         let secrets = self.secrets.all(&self.model.topology, &self.model.options);
         let published = self.holding.outgoing(Changes::default(), &self.model.compiled.parts);
-        Some(Step { published, touched, oldest: None, names, secrets })
+        Some(Step { published, touched, oldest: None, names, key_sources, secrets })
     }
 
     /// The Secrets that the first model needs, if Secrets are read by name: known after the other lists. The model

@@ -5,6 +5,8 @@ mod cached;
 mod cluster_cache;
 mod kept;
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,12 +29,13 @@ use crate::cluster::cached::{CachedKind, CachedStates, ServedKind, unknown};
 use crate::cluster::collection_metrics::CollectionMetrics;
 use crate::cluster::copies::Copies;
 use crate::cluster::informer::{Informer, Interest, Limits, Recovery, SecretPoller, SecretPollerMetrics};
-use crate::cluster::resolve::Resolver;
+use crate::cluster::key_sets::{KeyClient, KeySetFollower, KeySetLimits, KeySetMetrics};
+use crate::cluster::resolve::{Resolver, Upstream};
 use crate::cluster::selection::{collections, field_selector, label_selector};
 use crate::drive::{Loop, LoopOutputs};
 use crate::event::{BindFailures, Collection, Event};
 use crate::history::History;
-use crate::interest::Names;
+use crate::interest::{KeySources, Names, SecretInterest};
 use crate::metrics::{ControlMetrics, SnapshotCollector};
 use crate::options::{Options, Secrets};
 use crate::order::Order;
@@ -99,6 +102,7 @@ pub fn start(
     let (collection_metrics, named_metrics) =
         (CollectionMetrics::register(registry)?, SecretPollerMetrics::register(registry)?);
     let cache_metrics = CacheMetrics::register(registry)?;
+    let key_set_metrics = KeySetMetrics::register(registry)?;
     registry.register(Box::new(SnapshotCollector::new(published)?))?;
     let (generation, generation_seen) = watch::channel(Generation::default());
     // Until the cache has been read, any state may be of before the restart.
@@ -132,6 +136,7 @@ pub fn start(
         collection_metrics,
         named_metrics,
         cache_metrics,
+        key_set_metrics,
         reports,
         kept: CacheState::default(),
         cached,
@@ -152,6 +157,7 @@ struct State {
     collection_metrics: CollectionMetrics,
     named_metrics: SecretPollerMetrics,
     cache_metrics: CacheMetrics,
+    key_set_metrics: KeySetMetrics,
     reports: Reports,
     kept: CacheState,
     cached: watch::Sender<CachedStates>,
@@ -221,13 +227,7 @@ impl State {
             Secrets::Referenced { refresh } => Some(refresh),
         };
         if let Some(refresh) = by_name {
-            let (metrics, seed) = (self.named_metrics.clone(), fastrand::u64(..));
-            let (client, limits) = (client.clone(), limits.clone());
-            let named = SecretPoller::new(client, (refresh, limits), followed, events.clone(), metrics, seed)
-                .sharing(&recovery);
-            let secrets = Collection { kind: Kind::Secret, namespace: None };
-            let restored = self.reconciler.listing().restored_as_of_s(&secrets).is_some();
-            let named = named.keeping(self.kept.secrets_by_name(), restored);
+            let named = self.secret_poller(refresh, followed, events.clone()).sharing(&recovery);
             tasks.spawn(ending("Secrets by name".to_owned(), named.run(stop.clone())));
         }
         let listed = self.collections.iter().filter(|collection| collection.kind != Kind::Secret || by_name.is_none());
@@ -253,6 +253,11 @@ impl State {
                 tasks.spawn(ending(name, informer.run(stop.clone())));
             }
         }
+        let (key_sources, sockets) = (watch::Sender::default(), watch::Sender::default());
+        match self.key_set_follower(key_sources.subscribe(), sockets.subscribe(), events.clone()) {
+            Ok(follower) => drop(tasks.spawn(ending("the keys of issuers".to_owned(), follower.run(stop.clone())))),
+            Err(why) => return format!("the client for URLs in policies cannot be created: {why}"),
+        }
         let resolver = self.kept.resolver(Resolver::from_system(wanted, events));
         let keeping = self.kept.follow(api_server, &identity, self.cached.subscribe(), relist.clone());
         tasks.spawn(ending("the record of the API server's address".to_owned(), keeping));
@@ -264,10 +269,49 @@ impl State {
         }));
         let (generation, readiness) = (self.generation.clone(), self.readiness.clone());
         let (secrets, reports) = (secret_names, self.reports.clone());
-        let outputs = LoopOutputs { generation, readiness, names, secrets, relist, reports };
+        let outputs = LoopOutputs { generation, readiness, names, key_sources, sockets, secrets, relist, reports };
         let Self { reconciler, publisher, history, metrics, asked, .. } = self;
         let running = Loop::new(reconciler, publisher, history, &outputs, metrics, (api_server, unopened));
         first_end(running.run(&mut received, asked, &stop), &mut tasks).await
+    }
+}
+
+impl State {
+    /// The task that reads Secrets by name.
+    fn secret_poller(
+        &self,
+        refresh: Duration,
+        followed: mpsc::UnboundedReceiver<Vec<SecretInterest>>,
+        events: mpsc::Sender<Event>,
+    ) -> SecretPoller {
+        let (client, limits) = (self.control.client.clone(), self.control.limits.clone());
+        let (metrics, seed) = (self.named_metrics.clone(), fastrand::u64(..));
+        let secrets = Collection { kind: Kind::Secret, namespace: None };
+        let restored = self.reconciler.listing().restored_as_of_s(&secrets).is_some();
+        let named = SecretPoller::new(client, (refresh, limits), followed, events, metrics, seed);
+        named.keeping(self.kept.secrets_by_name(), restored)
+    }
+
+    /// The task that fetches the keys of issuers of tokens, with the keys that the loop has already.
+    fn key_set_follower(
+        &self,
+        wanted: watch::Receiver<Arc<KeySources>>,
+        api_server: watch::Receiver<Arc<BTreeSet<SocketAddr>>>,
+        events: mpsc::Sender<Event>,
+    ) -> Result<KeySetFollower, rustls::Error> {
+        let Options { addresses, policy_authorities, .. } = &self.control.options;
+        let client = KeyClient::new(
+            Upstream::System,
+            addresses.clone(),
+            api_server,
+            policy_authorities.as_ref(),
+            KeyClient::WITHIN,
+        )?;
+        let (limits, metrics) = (KeySetLimits::default(), self.key_set_metrics.clone());
+        let follower = KeySetFollower::new(client, limits, wanted, events, metrics, fastrand::u64(..));
+        let sets = self.reconciler.model().world().key_sets.iter();
+        let known = sets.filter_map(|(source, fetched)| Some((source.clone(), fetched.keys.clone()?))).collect();
+        Ok(self.kept.key_sets(follower, known))
     }
 }
 

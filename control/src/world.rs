@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use tidegate_config::finding::Finding;
 use tidegate_config::model::Expression;
+use tidegate_config::model::auth::{KeySet, KeySource};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef, Uid};
 use tidegate_config::project::gateway::{
     BackendTlsPolicy, Gateway, GatewayClass, GrpcRoute, HttpRoute, Layer4Route, ListenerSet, Namespace, ParentRef,
@@ -31,6 +32,15 @@ type Objects<T> = BTreeMap<ObjectName, Arc<T>>;
 /// The addresses of a DNS name, or the reason for none.
 pub type Resolution = Result<Box<[IpAddr]>, String>;
 
+/// The keys of an issuer of tokens.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FetchedKeys {
+    /// The last keys that were fetched; `None` if they never were.
+    pub keys: Option<Arc<KeySet>>,
+    /// Why the last fetch failed.
+    pub fault: Option<Arc<str>>,
+}
+
 /// Defines World with a map for each kind, and the functions that select a map by kind.
 macro_rules! world {
     ($($map:ident: $kind:ident($projection:ty),)*) => {
@@ -45,6 +55,8 @@ macro_rules! world {
             pub releases: BTreeMap<Kind, Arc<str>>,
             /// The DNS names of ExternalName Services that were looked up.
             pub names: BTreeMap<Arc<str>, Resolution>,
+            /// The keys of the issuers of tokens that were fetched.
+            pub key_sets: BTreeMap<KeySource, FetchedKeys>,
             /// The findings of projections, for objects with any.
             pub findings: BTreeMap<ObjectRef, Arc<[Finding]>>,
             /// The collections whose objects are not known, because they have been neither listed nor restored. As all
@@ -192,6 +204,20 @@ impl World {
         }
         self.names.insert(name, addresses);
         true
+    }
+
+    /// Sets the keys of an issuer. If they could not be fetched, the last ones stay. Returns `true` if they have
+    /// changed, or the reason why they cannot be fetched.
+    pub fn fetch(&mut self, source: KeySource, fetched: Result<Arc<KeySet>, Arc<str>>) -> bool {
+        let known = self.key_sets.entry(source).or_default();
+        let before = known.clone();
+        match fetched {
+            // Equal keys stay the same value, so that nothing is published.
+            Ok(keys) if known.keys.as_ref() == Some(&keys) => known.fault = None,
+            Ok(keys) => *known = FetchedKeys { keys: Some(keys), fault: None },
+            Err(why) => known.fault = Some(why),
+        }
+        *known != before
     }
 
     /// Sets the release in the CustomResourceDefinition of a kind; `None` without a definition. Returns `true` if it

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
+use tidegate_config::model::auth::KeySource;
 use tidegate_config::model::{BindKey, ScopeId, VirtualHost};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
@@ -46,6 +47,8 @@ pub enum Key {
     EndpointsOf(ObjectName),
     /// A DNS name.
     Name(Box<DnsName>),
+    /// The keys of an issuer of tokens.
+    KeySet(Box<KeySource>),
     /// The sockets of the API server.
     ApiServer,
     /// The releases in the CustomResourceDefinitions of the Gateway API.
@@ -152,6 +155,15 @@ impl Key {
         }
     }
 
+    /// The source of keys, if the key is one.
+    #[must_use]
+    pub const fn key_source(&self) -> Option<&KeySource> {
+        match self {
+            Self::KeySet(source) => Some(source),
+            _ => None,
+        }
+    }
+
     /// The Gateway whose listeners it is about.
     pub(crate) fn gateway_listeners(&self) -> Option<ObjectRef> {
         match self {
@@ -193,6 +205,7 @@ impl fmt::Display for Key {
             Self::Conflict(listener) => write!(f, "conflicts on {listener}"),
             Self::EndpointsOf(service) => write!(f, "endpoints of {service}"),
             Self::Name(name) => write!(f, "name {}", name.0),
+            Self::KeySet(source) => write!(f, "keys of {}", source.url()),
             Self::ApiServer => f.write_str("addresses of the API server"),
             Self::Definitions => f.write_str("definitions"),
         }

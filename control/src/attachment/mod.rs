@@ -280,6 +280,7 @@ impl Attachment {
             | Key::Conflict(_)
             | Key::EndpointsOf(_)
             | Key::Name(_)
+            | Key::KeySet(_)
             | Key::ApiServer
             | Key::Definitions => false,
         };

@@ -1,5 +1,5 @@
-//! The connection to the cluster: the client of the API server, lists and watches, the look-up of DNS names, and the
-//! last known state on disk.
+//! The connection to the cluster: the client of the API server, lists and watches, the look-up of DNS names, the keys
+//! of issuers of tokens, and the last known state on disk.
 
 mod access;
 pub(crate) mod api_server;
@@ -7,7 +7,9 @@ pub(crate) mod cache;
 pub(crate) mod cached;
 pub mod client;
 pub(crate) mod copies;
+mod fetch_schedule;
 pub(crate) mod informer;
+pub(crate) mod key_sets;
 mod renew;
 pub(crate) mod resolve;
 pub(crate) mod selection;

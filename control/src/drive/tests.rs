@@ -46,6 +46,8 @@ impl Bed {
             generation: watch::Sender::default(),
             readiness: watch::Sender::default(),
             names: watch::Sender::default(),
+            key_sources: watch::Sender::default(),
+            sockets: watch::Sender::default(),
             secrets: mpsc::unbounded_channel().0,
             relist: mpsc::unbounded_channel().0,
             reports: Reports::new(std::array::from_fn(|_| Meter::default())),

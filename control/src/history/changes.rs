@@ -59,6 +59,11 @@ pub enum Cause {
         /// The name.
         name: Arc<str>,
     },
+    /// The keys of an issuer of tokens have changed, or whether they can be fetched.
+    Fetched {
+        /// The URL of the keys or of the issuer.
+        url: Arc<str>,
+    },
     /// The CustomResourceDefinition of a kind has another release, or was created or deleted.
     Defined {
         /// The kind.
@@ -100,6 +105,7 @@ impl Cause {
             Self::Changed { object, .. } | Self::Deleted { object } => Some(object),
             Self::Listed { .. }
             | Self::Resolved { .. }
+            | Self::Fetched { .. }
             | Self::Defined { .. }
             | Self::Settled { .. }
             | Self::Released { .. }
@@ -117,6 +123,7 @@ impl Cause {
             Self::Changed { object, .. } | Self::Deleted { object } => matches!(object.kind, Kind::EndpointSlice),
             Self::Resolved { .. } | Self::Released { .. } | Self::ApiServer => true,
             Self::Listed { .. }
+            | Self::Fetched { .. }
             | Self::Defined { .. }
             | Self::Settled { .. }
             | Self::Drifted { .. }
@@ -134,6 +141,7 @@ impl fmt::Display for Cause {
             Self::Listed { listed } => write!(f, "{listed} was listed for the first time"),
             Self::Deleted { object } => write!(f, "{object} is gone"),
             Self::Resolved { name } => write!(f, "{name} has other addresses"),
+            Self::Fetched { url } => write!(f, "the keys of {url}"),
             Self::Defined { defined } => write!(f, "the definition of {defined} has changed"),
             Self::Settled { unit } => write!(f, "the end of the wait of {unit}"),
             Self::Released { service } => write!(f, "no held route leads to Service {service} any more"),

@@ -104,6 +104,7 @@ impl Reconciler {
             self.gateway_services.differs(object);
         }
         self.names.note(&diff.links, &self.model.topology);
+        self.key_sources.note(&diff.links);
         self.secrets.note(&diff.links);
         for (unit, services) in diff.leaving {
             self.backlog.note_leaving(&unit, services.into_iter());

@@ -183,13 +183,15 @@ impl Reconciler {
         }
         self.reporting.judged(drifted);
         self.names.note_all();
-        let names = self.names.refresh(&mut self.model);
+        self.key_sources.note_all();
+        let (names, key_sources) = (self.names.refresh(&mut self.model), self.key_sources.refresh(&mut self.model));
         let secrets = self.secrets.all(&self.model.topology, &self.model.options);
         Step {
             published: self.holding.outgoing(changes, &self.model.compiled.parts),
             touched: Touched::default(),
             oldest: None,
             names,
+            key_sources,
             secrets,
         }
     }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use tidegate_config::model::auth::{KeySet, KeySource};
 use tidegate_config::object::ObjectRef;
 use tidegate_config::project::Projected;
 
@@ -40,6 +41,14 @@ impl Reconciler {
                     self.resolved(&name, now);
                 }
             }
+            Event::KeySet { source, fetched } => {
+                // As above.
+                if self.key_sources.contains(&source) && self.model.world.fetch(source.clone(), fetched) {
+                    let cause = Cause::Fetched { url: Arc::clone(source.url()) };
+                    let policies = self.model.topology.dependents(&Key::KeySet(Box::new(source))).cloned().collect();
+                    self.attach_dependents(&policies, cause, Lane::Fast, now);
+                }
+            }
             Event::ApiServer { sockets } => {
                 self.model.world.api_server = sockets;
                 let dependents = self.model.topology.dependents(&Key::ApiServer).cloned().collect();
@@ -68,10 +77,17 @@ impl Reconciler {
         self.model.world.unlisted.remove(collection);
     }
 
-    /// Applies the resolved DNS names from before a restart.
-    pub fn restore_names(&mut self, names: impl IntoIterator<Item = (Arc<str>, Box<[IpAddr]>)>) {
+    /// Applies the resolved DNS names and the keys of issuers from before a restart.
+    pub fn restore_followed(
+        &mut self,
+        names: impl IntoIterator<Item = (Arc<str>, Box<[IpAddr]>)>,
+        key_sets: impl IntoIterator<Item = (KeySource, Arc<KeySet>)>,
+    ) {
         for (name, addresses) in names {
             self.model.world.resolve(name, Ok(addresses));
+        }
+        for (source, keys) in key_sets {
+            self.model.world.fetch(source, Ok(keys));
         }
     }
 

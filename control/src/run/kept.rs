@@ -19,6 +19,7 @@ use crate::cluster::api_server::ApiServer;
 use crate::cluster::cache::{Cache, Restored, RestoredCached, Sink, StoredCollection, seconds};
 use crate::cluster::cached::CachedStates;
 use crate::cluster::informer::{Identity, Informer, Limits};
+use crate::cluster::key_sets::{KeySetFollower, KnownKeys};
 use crate::cluster::resolve::Resolver;
 use crate::cluster::selection::{field_selector, label_selector};
 use crate::event::Collection;
@@ -51,7 +52,7 @@ impl State {
         self.readiness.send_modify(|readiness| readiness.stale_since_s = stale_since_s);
     }
 
-    fn restore(&mut self, Restored { collections, names, sockets, cluster, .. }: Restored) {
+    fn restore(&mut self, Restored { collections, names, key_sets, sockets, cluster, .. }: Restored) {
         let now = clock::now();
         let objects: usize = collections.iter().map(|collection| collection.objects.len()).sum();
         if let Some(as_of_s) = collections.iter().map(|collection| collection.as_of_s).min() {
@@ -59,7 +60,7 @@ impl State {
             tracing::info!(objects, kinds = collections.len(), as_of_s, age_s, "restored from the cluster cache");
         }
         self.control.api_server.recall(sockets);
-        self.reconciler.restore_names(names.clone());
+        self.reconciler.restore_followed(names.clone(), key_sets);
         (self.kept.names, self.kept.cluster) = (names, cluster);
         for restored in collections {
             // Without a resourceVersion watches could not continue: such a collection is served once it is listed.
@@ -109,6 +110,11 @@ impl CacheState {
 
     pub(super) fn resolver(&mut self, resolver: Resolver) -> Resolver {
         resolver.keeping(self.cache.as_ref().map(|cache| cache.names()), take(&mut self.names))
+    }
+
+    /// `known` are the keys that the loop has already.
+    pub(super) fn key_sets(&self, follower: KeySetFollower, known: KnownKeys) -> KeySetFollower {
+        follower.keeping(self.cache.as_ref().map(Cache::key_sets), known)
     }
 
     /// Keeps the API server's addresses and the cluster's identity, and requests the lists that the cache needs; never

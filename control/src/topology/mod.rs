@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
+use tidegate_config::model::auth::KeySource;
 use tidegate_config::model::{BindKey, BindProtocol, ScopeId, Settings, StreamRoute, VirtualHost};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
@@ -183,6 +184,11 @@ impl Topology {
     /// The DNS names with dependents, without duplicates, in ascending order.
     pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         distinct(self.from(Key::of_name(&Arc::default()), Key::name))
+    }
+
+    /// The sources of keys with dependents, without duplicates, in ascending order.
+    pub fn key_sources(&self) -> impl Iterator<Item = &KeySource> {
+        distinct(self.from(Key::KeySet(Box::new(KeySource::Jwks(Arc::default()))), Key::key_source))
     }
 
     /// The first object with an attachment after another object, or of all.

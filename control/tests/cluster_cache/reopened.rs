@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use prometheus::Registry;
 use tempfile::TempDir;
+use tidegate_config::model::auth::{KeySet, KeySource};
 use tidegate_config::object::{Kind, ObjectName};
 use tidegate_control::options::UnconfirmedRemovals;
 use tidegate_control::{
@@ -247,6 +248,26 @@ fn dns_names_and_sockets_are_restored() {
     let names: Vec<String> = names.iter().map(|(name, addresses)| format!("{name} {addresses:?}")).collect();
     assert_eq!((names, sockets), (vec!["db.example [192.0.2.1, 2001:db8::1]".to_owned()], vec![socket]));
     assert_eq!(cluster.as_deref(), Some("one"));
+    cache.unwrap().close();
+}
+
+#[test]
+fn keys_of_issuers_are_restored() {
+    let keys = r#"{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
+    let folder = folder();
+    let cache = open(options(folder.path()), "all", true).0.unwrap();
+    let sink = cache.key_sets();
+    sink.value("jwks http://a/keys", Some(keys.as_bytes()));
+    sink.value("issuer https://a", Some(keys.as_bytes()));
+    sink.value("jwks http://unwanted/", Some(keys.as_bytes()));
+    sink.value("jwks http://damaged/", Some(b"{"));
+    sink.retain(["jwks http://a/keys", "issuer https://a", "jwks http://damaged/"].map(str::to_owned));
+    cache.close();
+    let (cache, Restored { key_sets, .. }) = open(options(folder.path()), "all", true);
+    let sources = [KeySource::Jwks("http://a/keys".into()), KeySource::Issuer("https://a".into())];
+    assert_eq!(key_sets.keys().cloned().collect::<Vec<_>>(), sources);
+    let read = KeySet::read(keys.as_bytes()).unwrap();
+    assert!(key_sets.values().all(|keys| **keys == read));
     cache.unwrap().close();
 }
 

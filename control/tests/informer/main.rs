@@ -177,6 +177,7 @@ fn text(event: &Event) -> String {
         Event::Bookmark { resource_version, .. } => format!("bookmark@{resource_version}"),
         Event::Failing { why, .. } => format!("failing: {why}"),
         Event::Resolved { name, .. } => format!("resolved {name}"),
+        Event::KeySet { source, .. } => format!("keys of {source:?}"),
         Event::BindFailures { sockets } => format!("sockets not opened: {sockets:?}"),
         Event::ApiServer { sockets } => format!("the API server at {sockets:?}"),
     }

@@ -309,6 +309,7 @@ fn kind_of(event: &Event) -> Option<Kind> {
         | Event::Bookmark { .. }
         | Event::Watching { .. }
         | Event::Resolved { .. }
+        | Event::KeySet { .. }
         | Event::ApiServer { .. }
         | Event::BindFailures { .. } => None,
     }

@@ -46,7 +46,7 @@ use crate::event::Collection;
 use crate::options::UnconfirmedRemovals;
 use budget::Budget;
 use pending::Pending;
-use restore::{API_SERVER, DNS_NAMES};
+use restore::{API_SERVER, DNS_NAMES, KEY_SETS};
 use sink::{Form, Message, Partition, PartitionMessage};
 pub(crate) use writer::seconds;
 use writer::{Lists, Losses, PartitionState, PendingSince, Writer};
@@ -155,6 +155,7 @@ pub struct Cache {
     partitions: BTreeMap<Collection, Arc<Partition>>,
     cached: BTreeMap<CachedKind, Arc<Partition>>,
     names: Arc<Partition>,
+    key_sets: Arc<Partition>,
     api_server: Arc<Partition>,
     server: String,
     lost: watch::Receiver<Losses>,
@@ -238,6 +239,7 @@ impl Cache {
             cached.insert(kind.clone(), made);
         }
         let names = partition(DNS_NAMES.into(), Form::Value, (false, true, false));
+        let key_sets = partition(KEY_SETS.into(), Form::Value, (false, true, false));
         let api_server = partition(API_SERVER.into(), Form::Value, (false, true, false));
         let now = clock::now();
         let (store, failed) = store.map_or_else(|why| (None, Some((now, why))), |store| (Some(store), None));
@@ -260,7 +262,19 @@ impl Cache {
         let thread = spawned
             .map_err(|why| tracing::error!(error = %why, "the thread of the cluster cache cannot be started"))
             .ok();
-        Self { messages, queued, metrics: metrics.clone(), partitions, cached, names, api_server, server, lost, thread }
+        Self {
+            messages,
+            queued,
+            metrics: metrics.clone(),
+            partitions,
+            cached,
+            names,
+            key_sets,
+            api_server,
+            server,
+            lost,
+            thread,
+        }
     }
 
     /// The sink for a collection, if it is kept. `resumes` means that its watch is resumed from the restored state;
@@ -286,6 +300,12 @@ impl Cache {
     #[must_use]
     pub fn names(&self) -> Sink {
         self.sink_of(&self.names)
+    }
+
+    /// The sink for the keys of issuers of tokens.
+    #[must_use]
+    pub fn key_sets(&self) -> Sink {
+        self.sink_of(&self.key_sets)
     }
 
     /// The recorder of the connection to the API server.

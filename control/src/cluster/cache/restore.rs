@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tidegate_config::model::auth::KeySet;
 use tidegate_config::object::ObjectName;
 use tidegate_config::project::{ExpressionPool, Projected, project_listed};
 
@@ -14,10 +15,13 @@ use super::store::{Batch, Position, Store};
 use super::unusable::UnusableStore;
 use super::{CacheMetrics, CacheOptions, StoredCollection};
 use crate::cluster::cached::{CachedKind, ServedKind};
+use crate::cluster::key_sets::{KnownKeys, kept_source};
 use crate::event::Collection;
 
 /// The partition of resolved DNS names.
 pub(super) const DNS_NAMES: &str = "DNS names";
+/// The partition of the keys of issuers of tokens, as they were fetched.
+pub(super) const KEY_SETS: &str = "key sets";
 /// The partition of facts about the API server: its sockets, and the URL that the resourceVersions belong to.
 pub(super) const API_SERVER: &str = "API server";
 /// The prefix of a key with the URL.
@@ -36,6 +40,8 @@ pub struct Restored {
     pub cached: Vec<RestoredCached>,
     /// The resolved DNS names.
     pub names: BTreeMap<Arc<str>, Box<[IpAddr]>>,
+    /// The keys of issuers of tokens.
+    pub key_sets: KnownKeys,
     /// The sockets of the API server.
     pub sockets: Vec<SocketAddr>,
     /// The uid of the cluster, if it is known.
@@ -108,7 +114,7 @@ pub(super) fn open(
 /// is unavailable.
 fn drop_replaced(store: &Store, wanted: &BTreeSet<Arc<str>>) -> Result<(), UnusableStore> {
     let positions = store.partitions()?;
-    let is_current = |name: &str| wanted.contains(name) || [DNS_NAMES, API_SERVER].contains(&name);
+    let is_current = |name: &str| wanted.contains(name) || [DNS_NAMES, KEY_SETS, API_SERVER].contains(&name);
     let newest_s = wanted.iter().filter_map(|name| Some(positions.get(&**name)?.as_of_s)).max();
     let is_last = |position: &Position| newest_s.is_none_or(|newest_s| position.as_of_s >= newest_s);
     let other = positions.iter().filter(|(name, position)| !is_current(name) && is_last(position));
@@ -146,6 +152,10 @@ fn read(
     let mut restored = Restored::default();
     store.read(DNS_NAMES, |name, value| {
         restored.names.extend(serde_json::from_slice(value).ok().map(|addresses| (name.into(), addresses)));
+    })?;
+    store.read(KEY_SETS, |name, text| {
+        let read = kept_source(name).zip(KeySet::read(text).ok());
+        restored.key_sets.extend(read.map(|(source, keys)| (source, Arc::new(keys))));
     })?;
     let (mut same_server, mut served) = (false, BTreeMap::new());
     store.read(API_SERVER, |key, value| {

@@ -4,7 +4,6 @@
 //! Names are fully qualified: neither search domains nor the hosts file of this machine apply to names in Services.
 
 mod tracked;
-mod schedule;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,9 +29,9 @@ use tokio_util::sync::CancellationToken;
 use crate::backoff::Backoff;
 use crate::clock;
 use crate::cluster::cache::Sink;
+use crate::cluster::fetch_schedule::{Fetch, FetchSchedule};
 use crate::event::Event;
 use crate::interest::Names;
-use schedule::{LookupSchedule, NameLookup};
 use tracked::{LookupResult, Tracked};
 
 /// The names that are wanted.
@@ -91,13 +90,20 @@ pub struct Resolver {
     sink: Option<Sink>,
 }
 
+/// The end of a lookup.
+struct Looked {
+    turn: Fetch<Arc<str>>,
+    /// IPv4, then IPv6.
+    found: [LookupResult; 2],
+}
+
 /// The state of one run.
 struct ResolverState {
     dns: TokioResolver,
     limits: ResolveLimits,
     names: BTreeMap<Arc<str>, Tracked>,
-    schedule: LookupSchedule,
-    lookups: FuturesUnordered<BoxFuture<'static, (NameLookup, [LookupResult; 2])>>,
+    schedule: FetchSchedule<Arc<str>>,
+    lookups: FuturesUnordered<BoxFuture<'static, Looked>>,
 }
 
 impl Resolver {
@@ -157,14 +163,14 @@ impl Resolver {
                         }
                     }
                 }
-                Some((turn, found)) = work.lookups.next(), if !work.lookups.is_empty() => {
+                Some(Looked { turn, found }) = work.lookups.next(), if !work.lookups.is_empty() => {
                     let answer = work.take(&turn, found, clock::now(), self.rng.u64(..));
                     let Some(addresses) = answer else { continue };
                     if let Some(sink) = &self.sink {
                         let found = addresses.as_ref().ok().and_then(|found| serde_json::to_vec(found).ok());
-                        sink.value(&turn.name, found.as_deref());
+                        sink.value(&turn.key, found.as_deref());
                     }
-                    if self.events.send(Event::Resolved { name: turn.name, addresses }).await.is_err() {
+                    if self.events.send(Event::Resolved { name: turn.key, addresses }).await.is_err() {
                         return;
                     }
                 }
@@ -191,7 +197,7 @@ impl Resolver {
 
 impl ResolverState {
     fn new(dns: TokioResolver, limits: ResolveLimits) -> Self {
-        let schedule = LookupSchedule::new(limits.lookups_max);
+        let schedule = FetchSchedule::new(limits.lookups_max);
         Self { dns, limits, names: BTreeMap::new(), schedule, lookups: FuturesUnordered::new() }
     }
 
@@ -222,23 +228,40 @@ impl ResolverState {
     /// Takes the result of a lookup; returns the answer if it has changed.
     fn take(
         &mut self,
-        turn: &NameLookup,
+        turn: &Fetch<Arc<str>>,
         found: [LookupResult; 2],
         now: Instant,
         draw: u64,
     ) -> Option<tracked::Answer> {
         // The name may no longer be wanted, or may have been dropped and wanted again during the lookup: in the second
         // case this answer is as good as that of the next lookup, which sets its own due time.
-        let taken = self.names.get_mut(&turn.name).map(|tracked| tracked.take(found, &self.limits, now, draw));
+        let taken = self.names.get_mut(&turn.key).map(|tracked| tracked.take(found, &self.limits, now, draw));
         self.schedule.end(turn, taken.as_ref().map(|(_, delay)| now + *delay));
         taken?.0
     }
 }
 
+async fn look_up(dns: TokioResolver, turn: Fetch<Arc<str>>, within: Duration) -> Looked {
+    let found = both_families(&dns, &turn.key, within).await;
+    Looked { turn, found }
+}
+
+/// The addresses of a name, looked up once.
+///
+/// # Errors
+/// The reason why there are none.
+pub(crate) async fn addresses_of(upstream: &Upstream, name: &str) -> Result<Vec<IpAddr>, String> {
+    let limits = ResolveLimits::default();
+    let dns = upstream.connect().map_err(|why| format!("the DNS client cannot be created: {why}"))?;
+    let found = both_families(&dns, name, limits.lookup).await;
+    let (answer, _delay) = Tracked::new(&limits).take(found, &limits, clock::now(), 0);
+    answer.map_or_else(|| Ok(Vec::new()), |answer| answer.map(Vec::from))
+}
+
 /// Looks up both address families concurrently. A name that is not a valid DNS name has no addresses.
-async fn look_up(dns: TokioResolver, turn: NameLookup, within: Duration) -> (NameLookup, [LookupResult; 2]) {
-    let Ok(mut full) = Name::from_ascii(&*turn.name) else {
-        return (turn, [LookupResult::Nothing, LookupResult::Nothing]);
+async fn both_families(dns: &TokioResolver, name: &str, within: Duration) -> [LookupResult; 2] {
+    let Ok(mut full) = Name::from_ascii(name) else {
+        return [LookupResult::Nothing, LookupResult::Nothing];
     };
     full.set_fqdn(true);
     let family = async |kind| match tokio::time::timeout(within, dns.lookup(full.clone(), kind)).await {
@@ -246,7 +269,7 @@ async fn look_up(dns: TokioResolver, turn: NameLookup, within: Duration) -> (Nam
         Err(_elapsed) => LookupResult::Failed,
     };
     let (v4, v6) = join!(family(RecordType::A), family(RecordType::AAAA));
-    (turn, [v4, v6])
+    [v4, v6]
 }
 
 fn found(answer: Result<Lookup, NetError>) -> LookupResult {

@@ -50,6 +50,7 @@ fn text(event: &Event) -> String {
         | Event::Resumed { .. }
         | Event::Defined { .. }
         | Event::Resolved { .. }
+        | Event::KeySet { .. }
         | Event::ApiServer { .. }
         | Event::BindFailures { .. }
         | Event::Unserved { .. }

@@ -1,6 +1,7 @@
 //! The keys of an issuer (RFC 7517 section 5).
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
@@ -14,9 +15,12 @@ const KEYS_MAX: usize = 100;
 const TRIED_MAX: usize = 4;
 
 /// Public keys.
-#[derive(Clone, PartialEq, Eq, Default)]
+#[derive(Default)]
 pub struct KeySet {
     keys: Box<[Key]>,
+    /// Whether a token was signed with another key, maybe a newer one. A hint for the task that fetches keys, and no
+    /// part of the value.
+    outdated: AtomicBool,
 }
 
 /// Why a text is no key set.
@@ -47,7 +51,7 @@ impl KeySet {
             return Err(KeySetFault::Number);
         }
         let keys: Box<[Key]> = keys.iter().filter_map(Key::read).collect();
-        if keys.is_empty() { Err(KeySetFault::NoUsableKey) } else { Ok(Self { keys }) }
+        if keys.is_empty() { Err(KeySetFault::NoUsableKey) } else { Ok(Self { keys, ..Self::default() }) }
     }
 
     /// The number of its keys.
@@ -62,6 +66,19 @@ impl KeySet {
         self.keys.is_empty()
     }
 
+    /// Notes that a token was signed with a key that is not in the set: there may be newer keys.
+    pub fn note_unknown_key(&self) {
+        // Most calls find it set: many tokens of that kind must not write to memory that all threads read.
+        if !self.outdated.load(Ordering::Relaxed) {
+            self.outdated.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a token was signed with another key since the last call.
+    pub fn take_unknown_key(&self) -> bool {
+        self.outdated.load(Ordering::Relaxed) && self.outdated.swap(false, Ordering::Relaxed)
+    }
+
     /// The keys with which a signature may have been made: those with this id, or without an id all, of the type of the
     /// algorithm, and at most four.
     pub(super) fn candidates(&self, id: Option<&str>, algorithm: Algorithm) -> impl Iterator<Item = &Key> {
@@ -69,6 +86,14 @@ impl KeySet {
         self.keys.iter().filter(is_meant).take(TRIED_MAX)
     }
 }
+
+impl PartialEq for KeySet {
+    fn eq(&self, other: &Self) -> bool {
+        self.keys == other.keys
+    }
+}
+
+impl Eq for KeySet {}
 
 /// The number of the keys.
 impl fmt::Debug for KeySet {

@@ -308,6 +308,17 @@ fn key_sets_are_read_within_limits() {
 }
 
 #[test]
+fn a_key_set_is_outdated_until_it_is_asked() {
+    let keys = key_set(&[rsa()]).unwrap();
+    assert!(!keys.take_unknown_key());
+    keys.note_unknown_key();
+    keys.note_unknown_key();
+    assert_eq!(Ok(&keys), key_set(&[rsa()]).as_ref(), "it is no part of the value");
+    assert!(keys.take_unknown_key());
+    assert!(!keys.take_unknown_key());
+}
+
+#[test]
 fn a_token_without_a_key_id_is_tried_with_four_keys() {
     let other = |id: usize| json!({"kty": "OKP", "kid": id.to_string(), "crv": "Ed25519", "x": encode([7; 32])});
     let header = json!({"alg": "EdDSA"});

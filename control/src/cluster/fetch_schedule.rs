@@ -1,88 +1,92 @@
-//! The order of lookups, fair among namespaces. Pure.
+//! The order of fetches from outside of the cluster, such as lookups of DNS names, fair among namespaces. Pure.
 //!
-//! A name server that does not answer occupies a lookup until the timeout, and tenants decide which servers are queried
-//! and for how many names. So a namespace gets another lookup only while it has fewer in progress than are free, and
-//! the namespace with the fewest goes first: one namespace alone has at most half of them, the next one half of the
-//! rest, and a namespace without any finds one free.
+//! A server that does not answer occupies a fetch until the timeout, and tenants decide which servers are asked and for
+//! how much. So a namespace gets another fetch only while it has fewer in progress than are free, and the namespace
+//! with the fewest goes first: one namespace alone has at most half of them, the next one half of the rest, and a
+//! namespace without any finds one free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::interest::Names;
-
-/// The names that are wanted, and when each is due.
+/// What is wanted, each by its key, and when it is due.
 #[derive(Debug)]
-pub(super) struct LookupSchedule {
-    /// The limit of concurrent lookups.
-    lookups_max: usize,
+pub(super) struct FetchSchedule<K> {
+    /// The limit of concurrent fetches.
+    fetches_max: usize,
     under_way: usize,
-    /// The number of lookups that have begun.
+    /// The number of fetches that have begun.
     begun: u64,
-    names: BTreeMap<Arc<str>, Name>,
-    namespaces: BTreeMap<Arc<str>, Namespace>,
+    wanted: BTreeMap<K, Wanted>,
+    namespaces: BTreeMap<Arc<str>, Namespace<K>>,
 }
 
-/// A lookup that may begin.
+/// A fetch that may begin.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct NameLookup {
-    /// The name to look up.
-    pub(super) name: Arc<str>,
+pub(super) struct Fetch<K> {
+    /// What to fetch.
+    pub(super) key: K,
     /// The namespace that it counts for.
     namespace: Arc<str>,
 }
 
 #[derive(Debug)]
-struct Name {
+struct Wanted {
     /// The namespaces that want it. It is queued for each of them.
     namespaces: BTreeSet<Arc<str>>,
-    /// `None` while it is looked up.
+    /// `None` while it is fetched.
     due: Option<Instant>,
 }
 
-#[derive(Default, Debug)]
-struct Namespace {
-    due: BTreeSet<(Instant, Arc<str>)>,
+#[derive(Debug)]
+struct Namespace<K> {
+    due: BTreeSet<(Instant, K)>,
     under_way: usize,
-    /// The number of its last lookup.
+    /// The number of its last fetch.
     last: u64,
 }
 
-impl LookupSchedule {
+impl<K> Default for Namespace<K> {
+    fn default() -> Self {
+        Self { due: BTreeSet::new(), under_way: 0, last: 0 }
+    }
+}
+
+impl<K: Ord + Clone> FetchSchedule<K> {
     /// Nothing is wanted yet.
-    pub(super) const fn new(lookups_max: usize) -> Self {
-        Self { lookups_max, under_way: 0, begun: 0, names: BTreeMap::new(), namespaces: BTreeMap::new() }
+    pub(super) const fn new(fetches_max: usize) -> Self {
+        Self { fetches_max, under_way: 0, begun: 0, wanted: BTreeMap::new(), namespaces: BTreeMap::new() }
     }
 
-    /// Replaces the set of names. New names are due now, and those no longer wanted are dropped. A lookup in progress
-    /// counts until it ends.
-    pub(super) fn want(&mut self, wanted: &Names, now: Instant) {
-        let moved = self.names.iter().filter(|(name, known)| wanted.get(*name) != Some(&known.namespaces));
-        let moved: Vec<(Arc<str>, Option<Instant>)> = moved.map(|(name, known)| (name.clone(), known.due)).collect();
-        for (name, due) in moved {
-            self.put(&name, None);
-            self.names.remove(&name);
-            if let Some(namespaces) = wanted.get(&name) {
-                self.names.insert(name.clone(), Name { namespaces: namespaces.clone(), due: None });
-                self.put(&name, due);
+    /// Replaces what is wanted, with the namespaces that want it. New keys are due now, and those no longer wanted are
+    /// dropped. A fetch in progress counts until it ends.
+    pub(super) fn want(&mut self, wanted: &BTreeMap<K, BTreeSet<Arc<str>>>, now: Instant) {
+        let moved = self.wanted.iter().filter(|(key, known)| wanted.get(*key) != Some(&known.namespaces));
+        let moved: Vec<(K, Option<Instant>)> = moved.map(|(key, known)| (key.clone(), known.due)).collect();
+        for (key, due) in moved {
+            self.put(&key, None);
+            self.wanted.remove(&key);
+            if let Some(namespaces) = wanted.get(&key) {
+                self.wanted.insert(key.clone(), Wanted { namespaces: namespaces.clone(), due: None });
+                self.put(&key, due);
             }
         }
-        for (name, namespaces) in wanted {
-            if !self.names.contains_key(name) {
-                self.names.insert(name.clone(), Name { namespaces: namespaces.clone(), due: None });
-                self.put(name, Some(now));
+        for (key, namespaces) in wanted {
+            if !self.wanted.contains_key(key) {
+                self.wanted.insert(key.clone(), Wanted { namespaces: namespaces.clone(), due: None });
+                self.put(key, Some(now));
             }
         }
         self.namespaces.retain(|_, of| of.under_way > 0 || !of.due.is_empty());
     }
 
-    /// Begins a lookup. Among the namespaces below their limit with a due name, the one with the fewest lookups in
-    /// progress goes first, and of several the one whose last lookup began first.
-    pub(super) fn begin(&mut self, now: Instant) -> Option<NameLookup> {
+    /// Begins a fetch. Among the namespaces below their limit with a due key, the one with the fewest fetches in
+    /// progress goes first, and of several the one whose last fetch began first.
+    pub(super) fn begin(&mut self, now: Instant) -> Option<Fetch<K>> {
         let ready = self.free().filter(|(_, of)| of.due.first().is_some_and(|(at, _)| *at <= now));
         let (namespace, of) = ready.min_by_key(|(_, of)| (of.under_way, of.last))?;
-        let turn = NameLookup { name: of.due.first()?.1.clone(), namespace: namespace.clone() };
-        self.put(&turn.name, None);
+        let turn = Fetch { key: of.due.first()?.1.clone(), namespace: namespace.clone() };
+        self.put(&turn.key, None);
         self.under_way += 1;
         self.begun += 1;
         let of = self.namespaces.entry(turn.namespace.clone()).or_default();
@@ -91,37 +95,44 @@ impl LookupSchedule {
         Some(turn)
     }
 
-    /// When the next lookup can begin; `None` until another one ends or a name is wanted.
+    /// When the next fetch can begin; `None` until another one ends or something is wanted.
     pub(super) fn due(&self) -> Option<Instant> {
         self.free().filter_map(|(_, of)| of.due.first()).map(|(at, _)| *at).min()
     }
 
-    /// A lookup has ended; its name is due again at `again`, if it is still wanted.
-    pub(super) fn end(&mut self, turn: &NameLookup, again: Option<Instant>) {
+    /// A fetch has ended; its key is due again at `again`, if it is still wanted.
+    pub(super) fn end(&mut self, turn: &Fetch<K>, again: Option<Instant>) {
         self.under_way = self.under_way.saturating_sub(1);
         if let Some(of) = self.namespaces.get_mut(&turn.namespace) {
             of.under_way = of.under_way.saturating_sub(1);
         }
-        self.put(&turn.name, again);
+        self.put(&turn.key, again);
     }
 
-    /// The namespaces that may have another lookup.
-    fn free(&self) -> impl Iterator<Item = (&Arc<str>, &Namespace)> {
-        let free = self.lookups_max.saturating_sub(self.under_way);
+    /// The namespaces that may have another fetch.
+    fn free(&self) -> impl Iterator<Item = (&Arc<str>, &Namespace<K>)> {
+        let free = self.fetches_max.saturating_sub(self.under_way);
         self.namespaces.iter().filter(move |(_, of)| of.under_way < free)
     }
 
-    /// Sets the due time of a name in the queues of its namespaces.
-    fn put(&mut self, name: &Arc<str>, due: Option<Instant>) {
-        let Some(known) = self.names.get_mut(name) else { return };
+    /// Makes a wanted key due at this time at the latest. Without effect while it is fetched.
+    pub(super) fn hurry(&mut self, key: &K, at: Instant) {
+        if self.wanted.get(key).and_then(|known| known.due).is_some_and(|due| due > at) {
+            self.put(key, Some(at));
+        }
+    }
+
+    /// Sets the due time of a key in the queues of its namespaces.
+    fn put(&mut self, key: &K, due: Option<Instant>) {
+        let Some(known) = self.wanted.get_mut(key) else { return };
         let before = std::mem::replace(&mut known.due, due);
         for namespace in &known.namespaces {
             let of = self.namespaces.entry(namespace.clone()).or_default();
             if let Some(before) = before {
-                of.due.remove(&(before, name.clone()));
+                of.due.remove(&(before, key.clone()));
             }
             if let Some(due) = due {
-                of.due.insert((due, name.clone()));
+                of.due.insert((due, key.clone()));
             }
         }
     }
@@ -158,14 +169,14 @@ mod tests {
     /// Runs the steps. After each it compares the lookups that begin, as `namespace number`, and when the next one can
     /// begin (in seconds from now; empty if not before another ends).
     #[track_caller]
-    fn check(lookups_max: usize, steps: Vec<(Step, &str, &str)>) {
-        let mut schedule = LookupSchedule::new(lookups_max);
-        let mut under_way: Vec<NameLookup> = Vec::new();
+    fn check(fetches_max: usize, steps: Vec<(Step, &str, &str)>) {
+        let mut schedule = FetchSchedule::<Arc<str>>::new(fetches_max);
+        let mut under_way: Vec<Fetch<Arc<str>>> = Vec::new();
         let mut now = crate::clock::now();
         for (number, (step, begun, due)) in steps.into_iter().enumerate() {
             match step {
                 Want(all) => {
-                    let mut names = Names::new();
+                    let mut names = BTreeMap::<Arc<str>, BTreeSet<Arc<str>>>::new();
                     for (namespace, name) in all.iter().filter_map(|name| name.split_once('/')) {
                         names.entry(name.into()).or_default().insert(namespace.into());
                     }
@@ -173,7 +184,7 @@ mod tests {
                 }
                 Wait(seconds) => now += SECOND * seconds,
                 End(name, after) => {
-                    let index = under_way.iter().position(|turn| *turn.name == *name).expect("it is under way");
+                    let index = under_way.iter().position(|turn| *turn.key == *name).expect("it is under way");
                     schedule.end(&under_way.swap_remove(index), Some(now + SECOND * after));
                 }
             }
@@ -182,7 +193,7 @@ mod tests {
                 *of.entry(turn.namespace.to_string()).or_default() += 1;
                 under_way.push(turn);
             }
-            assert!(under_way.len() <= lookups_max, "step {number}");
+            assert!(under_way.len() <= fetches_max, "step {number}");
             let of: Vec<String> = of.iter().map(|(namespace, number)| format!("{namespace} {number}")).collect();
             let next = schedule.due().map(|due| due.saturating_duration_since(now).as_secs().to_string());
             assert_eq!((of.join(", ").as_str(), next.unwrap_or_default().as_str()), (begun, due), "step {number}");
