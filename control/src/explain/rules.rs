@@ -57,18 +57,18 @@ fn authentication_of(Authentication { credentials, method, .. }: &Authentication
     match method {
         AuthenticationMethod::Anonymous => "accepts every client".to_owned(),
         AuthenticationMethod::Plain(_) => "takes the identity from the request".to_owned(),
-        AuthenticationMethod::ApiKey(keys) => format!("accepts {} API keys in {credentials}", keys.0.len()),
+        AuthenticationMethod::ApiKey(keys) => format!("accepts API keys ({}) in {credentials}", keys.0.len()),
         AuthenticationMethod::Jwt(jwt) => {
             let (KeySource::Jwks(url) | KeySource::Issuer(url)) = &jwt.source;
-            let none = if jwt.keys.is_none() { ", which have not been fetched" } else { "" };
-            format!("accepts tokens in {credentials} that keys from {url}{none} have signed")
+            let none = if jwt.keys.is_none() { ", once its keys are fetched" } else { "" };
+            format!("accepts tokens of {url} in {credentials}{none}")
         }
     }
 }
 
 fn authorization_of(rule: &Authorization) -> String {
     match rule {
-        Authorization::Patterns(patterns) => format!("requires {} patterns", patterns.len()),
+        Authorization::Patterns(patterns) => format!("requires patterns ({})", patterns.len()),
     }
 }
 

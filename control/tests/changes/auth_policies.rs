@@ -267,6 +267,21 @@ fn a_key_is_in_effect_from_one_publication_to_another() {
 }
 
 #[test]
+fn a_rule_tells_of_a_limited_number_of_secrets() {
+    let mut bench = with_routes(running());
+    auth_policy(&mut bench, "g", (1, "Gateway edge", "D/merge"), &api_keys());
+    for number in 0..20 {
+        bench.apply(Kind::Secret, key(&format!("s{number:02}"), number, "secret-1", &json!({"app": "shop"})));
+    }
+    bench.reconcile();
+    let told = findings(&bench, "g");
+    assert_eq!(told.len(), 17);
+    let rest = r#"rules.authentication[partners].apiKey: "3 more Secrets" has no effect: their keys are not used"#;
+    assert_eq!(told.iter().filter(|told| *told == rest).count(), 1);
+    assert_eq!(owner(bench.parts(), "secret-1").as_deref(), Some("s00"));
+}
+
+#[test]
 fn keys_need_secrets_that_are_watched() {
     let mut bench = with_routes(running_with(Secrets::Referenced { refresh: Duration::from_secs(60) }));
     auth_policy(&mut bench, "g", (1, "Gateway edge", "D/merge"), &api_keys());

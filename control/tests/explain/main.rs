@@ -12,7 +12,7 @@ use tidegate_config::model::{Bind, BindKey, BindProtocol, Generation, HostPatter
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::{Projected, project};
 use tidegate_config::published::{Published, channel};
-use tidegate_control::options::Options;
+use tidegate_control::options::{Kuadrant, Options, Sources};
 use tidegate_control::{
     ByCommand, Collection, Command, Event, ExplainRequest, Explanation, NotServing, Reconciler, Unit, Wait, explain,
 };
@@ -276,4 +276,58 @@ fn tcp_and_tls_routes_are_explained() {
         "unchanged until 1970-01-01T00:00:00.000Z at the latest, waiting for Service shop/new or its endpoints";
     check(&explained("tcp://192.0.2.1:5432"), "waiting", &[waiting]);
     check(&explained("tls://a.pass.example:443"), "waiting", &[]);
+}
+
+/// Neither a key nor a constant, which may be a secret, is shown.
+#[test]
+fn rules_of_access_are_shown_without_their_secrets() {
+    let rules = json!({
+        "authentication": {
+            "partners": {"apiKey": {"selector": {}}, "credentials": {"customHeader": {"name": "x-api-key"}}},
+            "staff": {"jwt": {"issuerUrl": "https://login.example"}, "priority": 1},
+        },
+        "authorization": {"office": {"patternMatching": {"patterns": [{"predicate": "true"}]}}, "rego": {"opa": {}}},
+        "response": {
+            "unauthenticated": {"code": 302, "body": {"value": "constant"}},
+            "success": {"headers": {"x-token": {"plain": {"value": "constant"}}}},
+        },
+    });
+    let target = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "none"});
+    let metadata = json!({"namespace": "shop", "name": "calm", "resourceVersion": "1"});
+    let policy = json!({"metadata": metadata, "spec": {"targetRef": target, "rules": rules}});
+    let metadata = json!({"namespace": "shop", "name": "key", "resourceVersion": "1"});
+    let secret = json!({"metadata": metadata, "data": {"api_key": "c2VjcmV0"}});
+    let naming = json!({"tidegate.io/policy": "calm"});
+    let web = ingress("web", 2026, &naming, &[("Prefix", "/")]);
+    let objects = [
+        (Kind::Ingress, web),
+        (Kind::IngressClass, ingress_class()),
+        (Kind::AuthPolicy, policy),
+        (Kind::Secret, secret),
+    ];
+    let listener = Listener::for_every_host("http");
+    let key = BindKey { address: ([127, 0, 0, 1], 80).into(), protocol: BindProtocol::Http };
+    let sources = Sources { kuadrant: Some(Kuadrant::default()), ..Sources::default() };
+    let options = Options { binds: [Bind { key, listeners: [listener].into() }].into(), sources, ..Options::default() };
+    let cluster = Cluster::of(options, &objects);
+    let asked = ExplainRequest::new("http://web.example/", None, []).expect("a request");
+    let explained = cluster.explained(&NotServing::default(), &asked);
+    let text = explained.to_string();
+    let unsupported = "spec.rules.authorization[rego].opa: \"{}\" is not supported yet";
+    let of = "(AuthPolicy shop/calm)";
+    let want = [
+        format!("unusable rego: refuses every request: {unsupported} {of}"),
+        format!("authentication partners: accepts API keys (1) in the header x-api-key {of}"),
+        format!(
+            "authentication staff: accepts tokens of https://login.example in the header authorization with Bearer, \
+             once its keys are fetched {of}"
+        ),
+        format!("authorization office: requires patterns (1) {of}"),
+        format!("response.success x-token: sets the header x-token {of}"),
+        format!("response.unauthenticated: answers 302 {of}"),
+    ];
+    check(&text, "auth", &want.iter().map(String::as_str).collect::<Vec<_>>());
+    check(&text, "answer", &["403, by the edge itself"]);
+    let json = serde_json::to_string(&explained).unwrap();
+    assert!(!(text + &json).contains("constant") && json.contains("\"rules\""), "{json}");
 }

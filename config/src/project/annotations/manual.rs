@@ -95,7 +95,7 @@ routes of the application.
 ";
 
 const MANUAL_POLICY: &str = "
-These annotations on a RateLimitPolicy apply to all of its limits.
+These annotations on a RateLimitPolicy or an AuthPolicy apply to all of its limits or rules.
 
 | annotation | value | default | effect | when it cannot be read |
 |---|---|---|---|---|

@@ -9,7 +9,7 @@ pub(super) const POLICY_NAME: &str = "policy";
 pub(super) const NAME_OF_POLICY: &str = "name of a policy";
 
 /// The effect of the annotation that names a policy.
-pub(super) const POLICY_EFFECT: &str = "The [RateLimitPolicy](policies.md#ingresses-and-deis-applications) of this name, in the same namespace, is for all routes. If it does not exist or is invalid, every request is refused.";
+pub(super) const POLICY_EFFECT: &str = "The [RateLimitPolicy and the AuthPolicy](policies.md#ingresses-and-deis-applications) of this name, in the same namespace, are for all routes. If neither exists, or one is invalid, every request is refused.";
 
 /// The effects of a policy's annotations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -23,7 +23,7 @@ pub(super) const POLICY: [Annotation<PolicyEffects>; 1] = [Annotation {
     key: "enforcement",
     form: "`shadow`",
     default: |_| "the policy is enforced".to_owned(),
-    effect: "The limits of the policy count and are logged as if they were enforced, but refuse no request.",
+    effect: "The limits and rules of the policy count and are logged as if they were enforced, but refuse no request.",
     otherwise: OnInvalid::Default,
     inert: None,
     read: |effects, text| {
