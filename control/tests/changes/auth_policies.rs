@@ -8,11 +8,11 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use tidegate_config::model::auth::{AuthenticationMethod, PathAuth};
+use tidegate_config::model::auth::{AuthenticationMethod, KeySet, KeySource, PathAuth};
 use tidegate_config::model::{ListenerOrigin, PathPolicies, PolicyMap, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectRef};
-use tidegate_control::compile;
 use tidegate_control::options::Secrets;
+use tidegate_control::{Event, compile};
 
 use crate::bench::Bench;
 use crate::policies::{ENFORCED, check_status_of, object, policy, route, running, running_with};
@@ -279,6 +279,39 @@ fn a_rule_tells_of_a_limited_number_of_secrets() {
     let rest = r#"rules.authentication[partners].apiKey: "3 more Secrets" has no effect: their keys are not used"#;
     assert_eq!(told.iter().filter(|told| *told == rest).count(), 1);
     assert_eq!(owner(bench.parts(), "secret-1").as_deref(), Some("s00"));
+}
+
+/// Whether the rule for tokens on the first rule of `web` has keys.
+fn has_keys(parts: &SnapshotParts) -> bool {
+    let auth = path(parts, "web", 0).unwrap().auth.clone().unwrap();
+    let AuthenticationMethod::Jwt(jwt) = &auth.authentication[0].rule.method else { panic!("{auth:?}") };
+    jwt.keys.is_some()
+}
+
+#[test]
+fn keys_of_issuers_reach_the_rules_that_name_them() {
+    let mut bench = with_routes(running());
+    let issuer = "https://login.example";
+    let tokens = json!({"authentication": {"staff": {"jwt": {"issuerUrl": issuer}}}});
+    auth_policy(&mut bench, "g", (1, "Gateway edge", "D/merge"), &tokens);
+    bench.reconcile();
+    assert!(!has_keys(bench.parts()) && findings(&bench, "g").is_empty());
+    let fetch = |bench: &mut Bench, fetched: Result<KeySet, &str>| {
+        let fetched = fetched.map(Arc::new).map_err(Into::into);
+        bench.observe(Event::KeySet { source: KeySource::Issuer(issuer.into()), fetched });
+        bench.reconcile();
+    };
+    fetch(&mut bench, Err("no answer"));
+    let told = format!(
+        "rules.authentication[staff].jwt: \"{issuer}\" has no effect: it accepts no token, because its keys cannot be \
+         fetched: no answer"
+    );
+    assert_eq!((has_keys(bench.parts()), findings(&bench, "g")), (false, vec![told]));
+    fetch(&mut bench, Ok(KeySet::default()));
+    assert!(has_keys(bench.parts()) && findings(&bench, "g").is_empty());
+    fetch(&mut bench, Err("no answer"));
+    assert!(has_keys(bench.parts()) && findings(&bench, "g").is_empty(), "the last keys stay");
+    check(&mut bench, ["staff (g)"; 3]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::auth::{
-    ApiKeyHash, ApiKeys, AuthEntry, AuthRule, Authentication, AuthenticationMethod, KeySet, KeySource,
+    ApiKeyHash, ApiKeys, AuthEntry, AuthRule, Authentication, AuthenticationMethod, Jwt, KeySet, KeySource,
 };
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::ApiKeySecret;
@@ -30,7 +30,7 @@ pub(super) fn with_keys(reader: &mut Reader<'_>, policy: &Arc<AuthPolicy>) -> (A
         let AuthEntry::Authentication(rule) = &**entry else { continue };
         let method = match &rule.rule.method {
             AuthenticationMethod::ApiKey(_) => {
-                let field = format!("rules.{}.apiKey", key.replacen('#', "[", 1) + "]");
+                let field = field_of(key, "apiKey");
                 match api_keys(reader, &own, policy.api_keys.get(key), &field) {
                     Ok((keys, told)) => {
                         findings.extend(told);
@@ -46,8 +46,13 @@ pub(super) fn with_keys(reader: &mut Reader<'_>, policy: &Arc<AuthPolicy>) -> (A
                 }
             }
             AuthenticationMethod::Jwt(jwt) => {
-                let keys = key_set(reader, &jwt.source);
-                AuthenticationMethod::Jwt(tidegate_config::model::auth::Jwt { keys, ..jwt.clone() })
+                let (keys, fault) = key_set(reader, &jwt.source);
+                if let Some(fault) = fault {
+                    let why = format!("it accepts no token, because its keys cannot be fetched: {fault}");
+                    let problem = Problem::WithoutEffect { value: jwt.source.url().to_string(), why };
+                    findings.push(Finding::new(own.clone(), field_of(key, "jwt"), problem));
+                }
+                AuthenticationMethod::Jwt(Jwt { keys, ..jwt.clone() })
             }
             AuthenticationMethod::Anonymous | AuthenticationMethod::Plain(_) => continue,
         };
@@ -62,6 +67,11 @@ pub(super) fn with_keys(reader: &mut Reader<'_>, policy: &Arc<AuthPolicy>) -> (A
     policy.unusable = unusable.into();
     policy.rules.iter_mut().for_each(|block| block.entries.extend(std::mem::take(&mut filled)));
     (Arc::new(policy), findings)
+}
+
+/// The field of the method of a rule, without the block of its policy.
+fn field_of(key: &str, method: &str) -> String {
+    format!("rules.{}].{method}", key.replacen('#', "[", 1))
 }
 
 /// The keys in the Secrets of a policy's namespace with these labels. Of several Secrets with one key the oldest one
@@ -118,7 +128,10 @@ fn secrets<'w>(reader: &Reader<'w>, namespace: &Arc<str>) -> impl Iterator<Item 
     all.filter_map(|(name, secret)| Some((name, &**secret.api_key.as_ref()?)))
 }
 
-/// The keys of an issuer; `None` if they have never been fetched.
-const fn key_set(_: &mut Reader<'_>, _: &KeySource) -> Option<Arc<KeySet>> {
-    None
+/// The keys of an issuer, or why they cannot be fetched. Neither before the first fetch has ended.
+fn key_set<'w>(reader: &mut Reader<'w>, source: &KeySource) -> (Option<Arc<KeySet>>, Option<&'w str>) {
+    reader.note(Key::KeySet(Box::new(source.clone())));
+    let Some(fetched) = reader.world().key_sets.get(source) else { return (None, None) };
+    let fault = fetched.fault.as_deref().filter(|_| fetched.keys.is_none());
+    (fetched.keys.clone(), fault)
 }
