@@ -68,8 +68,8 @@ pub use path::{Normalized, PathMatch, RegexCase, normalize};
 pub use policy::auth;
 pub use policy::{
     Answer, AnyOr, Applies, Attributes, AuthDocument, AuthProtocol, Charged, ConnectionAttributes, Cors, Decision,
-    EvaluationError, Exceeded, ExternalAuth, Guard, Limit, ListenerPolicies, Overridden, PathPolicies, PolicyMap,
-    PolicyProgress, PolicyState, Predicate, Question, Rate, Refusal, RuleKey, Selector, TargetPolicies,
+    EvaluationError, Exceeded, ExternalAuth, Guard, Limit, LimitId, ListenerPolicies, Overridden, PathPolicies,
+    PolicyMap, PolicyProgress, PolicyState, Predicate, Question, Rate, Refusal, RuleKey, Selector, TargetPolicies,
     ValueExpression, run_policies,
 };
 

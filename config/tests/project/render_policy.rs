@@ -13,7 +13,7 @@ pub(crate) fn rate_limit_policy(out: &mut String, it: &RateLimitPolicy) {
         Ok(block) => {
             line(out, format_args!("{:?} {:?}", block.strategy, block.scope));
             for (name, limit) in &block.entries {
-                assert_eq!((name, limit.policy.name.clone()), (&limit.name, it.age.name.clone()));
+                assert_eq!((name, limit.id.policy().name.clone()), (limit.id.name(), it.age.name.clone()));
                 line(out, format_args!("limit {name}{}", if limit.shadow { ", shadow" } else { "" }));
                 limit.when.iter().for_each(|when| line(out, format_args!("  when {when}")));
                 limit.counters.iter().for_each(|counter| line(out, format_args!("  for each {counter}")));

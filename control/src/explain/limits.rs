@@ -96,7 +96,7 @@ impl fmt::Display for PathView {
             let rates: Vec<String> = limit.rates.iter().map(rate).collect();
             let rates = if rates.is_empty() { "no rate".to_owned() } else { rates.join(" and ") };
             let shadow = if limit.shadow { ", shadow" } else { "" };
-            writeln!(f, "  limit    {}: {rates}{shadow} ({})", limit.name, limit.policy)?;
+            writeln!(f, "  limit    {}: {rates}{shadow} ({})", limit.id.name(), limit.id.policy())?;
             match counts {
                 Counts::Yes(values) if values.is_empty() => writeln!(f, "           counts this request")?,
                 Counts::Yes(values) => writeln!(f, "           counts this request by {}", values.join(", "))?,

@@ -57,7 +57,7 @@ const NAMES: [(Kind, &str); 2] = [(Kind::Ingress, "web"), (Kind::Service, "blog"
 fn in_effect(bench: &Bench, object: &ObjectRef) -> String {
     let Some(target) = bench.parts().policies.get(object) else { return String::new() };
     let path = target.of(None, None, 0).unwrap();
-    let limits = path.limits.iter().map(|limit| format!("{} {}", limit.name, limit.rates[0].max));
+    let limits = path.limits.iter().map(|limit| format!("{} {}", limit.id.name(), limit.rates[0].max));
     path.closed.then(|| "closed".to_owned()).into_iter().chain(limits).collect::<Vec<_>>().join(", ")
 }
 

@@ -78,7 +78,8 @@ fn limits(bench: &Bench, listener: &str, route: &str, rule: u32) -> String {
     let name: Option<Arc<str>> = (rule == 0).then(|| "first".into());
     let path: Option<&Arc<PathPolicies>> = target.and_then(|target| target.of(Some(&origin), name.as_ref(), rule));
     let limits = path.map_or(&[][..], |path| &path.limits).iter();
-    let limits = limits.map(|limit| format!("{} {} ({})", limit.name, limit.rates[0].max, limit.policy.name.name));
+    let limits =
+        limits.map(|limit| format!("{} {} ({})", limit.id.name(), limit.rates[0].max, limit.id.policy().name.name));
     limits.collect::<Vec<_>>().join(", ")
 }
 

@@ -21,15 +21,14 @@ mod values;
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
-use papaya::Equivalent;
+use papaya::{Equivalent, ResizeMode};
 use smallvec::SmallVec;
-use tidegate_config::model::{Limit, Rate};
-use tidegate_config::object::ObjectRef;
+use tidegate_config::model::{Limit, LimitId, Rate};
 
 use self::counter::Window;
 use self::group::{Group, Pinned, ValueCounters};
@@ -39,7 +38,7 @@ pub(crate) use self::store::LeaseWait;
 use self::store::{Lease, Leases, LimitStoreTask, Store};
 use self::values::ValueKeys;
 pub(crate) use self::values::{Values, ValuesBuilder};
-use crate::observe::limit_metrics::{FailedExpression, LimitEffect, LimitIdRef, LimitMetrics};
+use crate::observe::limit_metrics::{FailedExpression, LimitEffect, LimitMetrics};
 use crate::observe::limit_store_metrics::{Alone, LimitStoreMetrics};
 use crate::options::{CounterLimits, LimitStore};
 use crate::sweep_trigger::SweepTrigger;
@@ -119,22 +118,20 @@ pub(crate) struct RateState<'l> {
 /// The identity of a group: counters that differ only by values.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct GroupId {
-    policy: ObjectRef,
-    limit: Arc<str>,
+    limit: LimitId,
     window: Duration,
 }
 
 /// A [`GroupId`] that is only looked up. It has the same hash.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct GroupIdRef<'l> {
-    policy: &'l ObjectRef,
-    limit: &'l str,
+    limit: &'l LimitId,
     window: Duration,
 }
 
 impl GroupId {
     fn as_ref(&self) -> GroupIdRef<'_> {
-        GroupIdRef { policy: &self.policy, limit: &self.limit, window: self.window }
+        GroupIdRef { limit: &self.limit, window: self.window }
     }
 }
 
@@ -146,7 +143,7 @@ impl Equivalent<GroupId> for GroupIdRef<'_> {
 
 impl<'l> GroupIdRef<'l> {
     fn new(limit: &'l Limit, rate: &Rate) -> Self {
-        Self { policy: &limit.policy, limit: &limit.name, window: rate.window }
+        Self { limit: &limit.id, window: rate.window }
     }
 }
 
@@ -164,7 +161,8 @@ impl Counters {
             value_keys: ValueKeys::Own(std::hash::RandomState::new()),
             store: None,
             values: Arc::new(ValueCounters::new(limits)),
-            groups: papaya::HashMap::with_hasher(RandomState::default()),
+            // An incremental resize goes on with the next write only: until then, each request searches two tables.
+            groups: papaya::HashMap::builder().hasher(RandomState::default()).resize_mode(ResizeMode::Blocking).build(),
             sweep_trigger,
         }
     }
@@ -214,10 +212,10 @@ impl Counters {
             return Err(LeaseWait::new(leases, now, until));
         }
         for limit in exceeded_shadows {
-            self.metrics.series(limit).count(LimitEffect::ShadowLimited);
+            self.metrics.series(&limit.id).count(LimitEffect::ShadowLimited);
         }
         if let Some(by) = decision.refused_by {
-            self.metrics.series(by.limit).count(LimitEffect::Limited);
+            self.metrics.series(&by.limit.id).count(LimitEffect::Limited);
             decision.tightest = Some(by);
         }
         if let Some(store) = self.store.as_ref().filter(|_| is_alone) {
@@ -269,11 +267,11 @@ impl Counters {
         let id = GroupIdRef::new(limit, rate);
         groups.get(&id).unwrap_or_else(|| {
             let create = || {
-                let (window, series) = (Window::new(id.window), self.metrics.series(limit));
+                let (window, series) = (Window::new(id.window), self.metrics.series(&limit.id));
                 let leases = self.store.as_ref().map(|store| Leases::new(store, limit, id.window));
-                Group::new(window, series, Arc::clone(&self.values), &limit.policy.name.namespace, leases)
+                Group::new(window, series, Arc::clone(&self.values), &limit.id.policy().name.namespace, leases)
             };
-            let owned = GroupId { policy: limit.policy.clone(), limit: Arc::clone(&limit.name), window: id.window };
+            let owned = GroupId { limit: limit.id.clone(), window: id.window };
             let group = groups.get_or_insert_with(owned, create);
             self.sweep_trigger.mark();
             group
@@ -292,9 +290,9 @@ impl Counters {
     /// Removes the counters and series of limits that no snapshot names: not this one, and not the one of the last
     /// call. So a policy that is deleted and created again in between keeps its counters.
     pub(crate) fn sweep_unnamed<'l>(&self, named: impl Iterator<Item = &'l Limit>) {
-        let (mut limits, mut ids) = (BTreeSet::new(), BTreeSet::new());
+        let (mut limits, mut ids) = (HashSet::new(), HashSet::new());
         for limit in named {
-            limits.insert(LimitIdRef::from(limit));
+            limits.insert(&limit.id);
             ids.extend(limit.rates.iter().map(|rate| GroupIdRef::new(limit, rate)));
         }
         let groups = self.groups.pin();
@@ -309,14 +307,14 @@ impl Counters {
                 // It is removed the next time.
                 self.sweep_trigger.mark();
             }
-            limits.insert(LimitIdRef { policy: &id.policy, limit: &id.limit });
+            limits.insert(&id.limit);
         }
         self.metrics.sweep(&limits);
     }
 
     /// Counts an expression of a limit that has no value for a request.
     pub(crate) fn failed(&self, limit: &Limit, expression: FailedExpression) {
-        self.metrics.failed(limit, expression);
+        self.metrics.failed(&limit.id, expression);
     }
 
     /// What each rate of a limit has left.

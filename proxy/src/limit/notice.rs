@@ -30,7 +30,7 @@ pub(crate) struct LimitName {
 
 impl From<&Limit> for LimitName {
     fn from(limit: &Limit) -> Self {
-        Self { policy: limit.policy.name.clone(), limit: Arc::clone(&limit.name) }
+        Self { policy: limit.id.policy().name.clone(), limit: Arc::clone(limit.id.name()) }
     }
 }
 

@@ -6,7 +6,7 @@ mod threads;
 
 use prometheus::Registry;
 use tidegate_config::model::ValueExpression;
-use tidegate_config::object::{Kind, ObjectName};
+use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 
 use super::*;
 use crate::clock;
@@ -65,11 +65,15 @@ impl Edge {
     }
 }
 
+/// The identity of a limit of a policy.
+pub(super) fn limit_id(namespace: &str, policy: &str, name: &str) -> LimitId {
+    LimitId::new(ObjectRef::new(Kind::RateLimitPolicy, ObjectName::new(namespace, policy)), name.into())
+}
+
 /// A limit with these rates: the maximum, and the milliseconds of the window.
 pub(super) fn limit(name: &str, rates: &[(u32, u64)]) -> Limit {
     Limit {
-        policy: ObjectRef::new(Kind::RateLimitPolicy, ObjectName::new("web", "shop")),
-        name: name.into(),
+        id: limit_id("web", "shop", name),
         when: Box::default(),
         counters: Box::default(),
         rates: rates.iter().map(|&(max, ms)| Rate { max, window: Duration::from_millis(ms) }).collect(),
@@ -88,7 +92,7 @@ fn shadow(limit: Limit) -> Limit {
 
 fn text(decision: LimitDecision<'_>) -> String {
     let state = |state: RateState<'_>| {
-        let (name, max, left) = (&state.limit.name, state.rate.max, state.remaining);
+        let (name, max, left) = (state.limit.id.name(), state.rate.max, state.remaining);
         format!("{name} {left}/{max} {} ms", state.resets_in.as_millis())
     };
     let decided = match (decision.refused_by, decision.tightest) {
@@ -257,8 +261,8 @@ fn a_new_maximum_keeps_the_count_and_a_new_name_or_window_does_not() {
     assert_eq!(decided(3, &of(3)), "passes api 0/3 59997 ms");
     assert_eq!(decided(3, &limit("other", &[(3, 60_000)])), "passes other 2/3 60000 ms");
     assert_eq!(decided(3, &limit("api", &[(3, 59_000)])), "passes api 2/3 59000 ms");
-    let policy = ObjectRef::new(Kind::RateLimitPolicy, ObjectName::new("web", "another"));
-    assert_eq!(decided(3, &Limit { policy, ..of(3) }), "passes api 2/3 60000 ms");
+    let id = limit_id("web", "another", "api");
+    assert_eq!(decided(3, &Limit { id, ..of(3) }), "passes api 2/3 60000 ms");
 }
 
 #[test]

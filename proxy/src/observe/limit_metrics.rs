@@ -1,13 +1,11 @@
 //! Metrics of rate limits, by the policy that declares a limit and its name there.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use papaya::Equivalent;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
-use tidegate_config::model::Limit;
-use tidegate_config::object::ObjectRef;
+use tidegate_config::model::LimitId;
 
 use super::connection_metrics::counters;
 use crate::sweep_trigger::SweepTrigger;
@@ -89,40 +87,6 @@ pub(crate) struct LimitSeries {
     pub(crate) overflowed: IntCounter,
 }
 
-/// The identity of a limit.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-struct LimitId {
-    policy: ObjectRef,
-    limit: Arc<str>,
-}
-
-/// A [`LimitId`] that is only looked up. It has the same hash.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct LimitIdRef<'l> {
-    /// The policy that declares it.
-    pub(crate) policy: &'l ObjectRef,
-    /// Its name there.
-    pub(crate) limit: &'l str,
-}
-
-impl<'l> From<&'l Limit> for LimitIdRef<'l> {
-    fn from(limit: &'l Limit) -> Self {
-        Self { policy: &limit.policy, limit: &limit.name }
-    }
-}
-
-impl LimitId {
-    fn as_ref(&self) -> LimitIdRef<'_> {
-        LimitIdRef { policy: &self.policy, limit: &self.limit }
-    }
-}
-
-impl Equivalent<LimitId> for LimitIdRef<'_> {
-    fn equivalent(&self, key: &LimitId) -> bool {
-        *self == key.as_ref()
-    }
-}
-
 impl LimitMetrics {
     /// Registers them.
     ///
@@ -147,9 +111,9 @@ impl LimitMetrics {
     }
 
     /// The handles of a limit.
-    pub(crate) fn series(&self, limit: &Limit) -> Arc<LimitSeries> {
-        let (limits, id) = (self.limits.pin(), LimitIdRef::from(limit));
-        if let Some(series) = limits.get(&id) {
+    pub(crate) fn series(&self, id: &LimitId) -> Arc<LimitSeries> {
+        let limits = self.limits.pin();
+        if let Some(series) = limits.get(id) {
             return Arc::clone(series);
         }
         if limits.len() >= LIMITS_MAX {
@@ -159,22 +123,21 @@ impl LimitMetrics {
             let (single, of_room) = ([&self.requests, &self.failures], [&self.evicted, &self.overflowed]);
             Arc::new(series(single, &self.in_use, of_room, labels(id)))
         };
-        let owned = LimitId { policy: limit.policy.clone(), limit: Arc::clone(&limit.name) };
-        let series = Arc::clone(limits.get_or_insert_with(owned, create));
+        let series = Arc::clone(limits.get_or_insert_with(id.clone(), create));
         self.sweep_trigger.mark();
         series
     }
 
     /// Counts an expression without a value.
-    pub(crate) fn failed(&self, limit: &Limit, expression: FailedExpression) {
-        self.series(limit).failures[expression as usize].inc();
+    pub(crate) fn failed(&self, id: &LimitId, expression: FailedExpression) {
+        self.series(id).failures[expression as usize].inc();
     }
 
     /// Removes the series of all limits but these.
-    pub(crate) fn sweep(&self, named: &BTreeSet<LimitIdRef<'_>>) {
+    pub(crate) fn sweep(&self, named: &HashSet<&LimitId>) {
         let limits = self.limits.pin();
-        for id in limits.keys().filter(|id| !named.contains(&id.as_ref())) {
-            let own = labels(id.as_ref());
+        for id in limits.keys().filter(|id| !named.contains(id)) {
+            let own = labels(id);
             let with = |last: &'static str| [&own[..], &[last]].concat();
             // An error means that the series does not exist.
             for effect in LimitEffect::ALL {
@@ -199,9 +162,9 @@ impl LimitSeries {
 }
 
 /// The labels of a limit: kind, namespace and name of its policy, and its name.
-fn labels(id: LimitIdRef<'_>) -> [&str; 4] {
-    let LimitIdRef { policy, limit } = id;
-    [policy.kind.as_str(), &policy.name.namespace, &policy.name.name, limit]
+fn labels(id: &LimitId) -> [&str; 4] {
+    let policy = id.policy();
+    [policy.kind.as_str(), &policy.name.namespace, &policy.name.name, id.name()]
 }
 
 fn series(

@@ -12,7 +12,7 @@ use tidegate_config::model::auth::{
     Credentials, Denial, PathAuth, Success, SuccessForm, SuccessTarget,
 };
 use tidegate_config::model::{
-    AppProtocol, Limit, ListenerPolicies, PathPolicies, Predicate, Rate, TargetPolicies, ValueExpression,
+    AppProtocol, Limit, LimitId, ListenerPolicies, PathPolicies, Predicate, Rate, TargetPolicies, ValueExpression,
 };
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_proxy::Driver;
@@ -63,8 +63,7 @@ fn keys() -> PathAuth {
 
 fn per_user(max: u32) -> Arc<Limit> {
     Arc::new(Limit {
-        policy: ObjectRef::new(Kind::RateLimitPolicy, ObjectName::new("shop", "limits")),
-        name: "user".into(),
+        id: LimitId::new(ObjectRef::new(Kind::RateLimitPolicy, ObjectName::new("shop", "limits")), "user".into()),
         when: Box::default(),
         counters: [ValueExpression::new("auth.identity.metadata.name").unwrap()].into(),
         rates: [Rate { max, window: Duration::from_secs(3600) }].into(),

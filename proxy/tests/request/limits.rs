@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_config::model::{
-    Limit, ListenerPolicies, PathPolicies, Predicate, Rate, Route, TargetPolicies, ValueExpression,
+    Limit, LimitId, ListenerPolicies, PathPolicies, Predicate, Rate, Route, TargetPolicies, ValueExpression,
 };
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_proxy::{Driver, LimitHeaders};
@@ -17,8 +17,7 @@ const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Pingora];
 /// A limit for an hour, so that no window ends during a test.
 fn limit(name: &str, max: u32, when: &[&str], counters: &[&str]) -> Limit {
     Limit {
-        policy: ObjectRef::new(Kind::RateLimitPolicy, ObjectName::new("shop", "limits")),
-        name: name.into(),
+        id: LimitId::new(ObjectRef::new(Kind::RateLimitPolicy, ObjectName::new("shop", "limits")), name.into()),
         when: when.iter().map(|source| Predicate::new(source).unwrap()).collect(),
         counters: counters.iter().map(|source| ValueExpression::new(source).unwrap()).collect(),
         rates: [Rate { max, window: Duration::from_secs(3600) }].into(),

@@ -37,7 +37,7 @@ pub use cel::{EvaluationError, Predicate, Selector, ValueExpression};
 pub use cors::{AnyOr, Cors};
 pub use external_auth::{AuthProtocol, ExternalAuth};
 pub use guard::Guard;
-pub use limit::{Applies, Exceeded, Limit, Rate};
+pub use limit::{Applies, Exceeded, Limit, LimitId, Rate};
 pub(super) use path::no_policies;
 pub use path::{ListenerPolicies, Overridden, PathPolicies, PolicyMap, RuleKey, TargetPolicies};
 
@@ -437,8 +437,7 @@ mod tests {
     #[track_caller]
     fn check_waiting(route: &Route, head: &SampleHead, mut state: State, want: (&[&str], u16)) {
         let limit = Arc::new(Limit {
-            policy: ObjectRef::new(Kind::RateLimitPolicy, ObjectName::new("shop", "p")),
-            name: "ip".into(),
+            id: LimitId::new(ObjectRef::new(Kind::RateLimitPolicy, ObjectName::new("shop", "p")), "ip".into()),
             when: Box::default(),
             counters: Box::default(),
             rates: [Rate { max: 1, window: Duration::from_secs(1) }].into(),

@@ -158,7 +158,7 @@ impl PathPolicies {
     /// The policies that have an entry here, in effect or not, with duplicates.
     pub fn policies(&self) -> impl Iterator<Item = &ObjectRef> {
         let limits = self.limits.iter().chain(&self.identity_limits).chain(&self.without_identity);
-        let limits = limits.map(|limit| &limit.policy);
+        let limits = limits.map(|limit| limit.id.policy());
         let rules = self.auth.iter().flat_map(|auth| auth.ids()).map(|rule| rule.policy);
         limits.chain(rules).chain(self.overridden.iter().map(|overridden| &overridden.policy))
     }

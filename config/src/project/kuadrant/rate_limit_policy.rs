@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use super::block::{EntriesField, RawBlock, SpecJson, check_count, check_names};
 use super::expressions::PolicyExpressions;
 use super::policy::{PolicyBlock, PolicyTargetRef, fault, head, reason, target};
-use crate::model::{Expression, Limit, Predicate, Rate, ValueExpression};
+use crate::model::{Expression, Limit, LimitId, Predicate, Rate, ValueExpression};
 use crate::object::{Age, ObjectRef};
 use crate::project::expressions::HeldExpressions;
 use crate::project::field::{FindingList, InvalidValue, read, read_or_default, written};
@@ -128,8 +128,7 @@ impl Projection for RateLimitPolicy {
             let invalid = fault(&format!("limits[{name}]"), pattern.pattern(), why);
             findings.limit_not_enforced(&invalid);
             left_out.push(reason(&invalid));
-            let (policy, name, shadow) = (limit.policy.clone(), Arc::clone(name), limit.shadow);
-            *limit = Arc::new(LimitParts::default().into_limit(policy, name, shadow));
+            *limit = Arc::new(LimitParts::default().into_limit(limit.id.clone(), limit.shadow));
         }
         self.left_out = left_out.into();
     }
@@ -174,7 +173,8 @@ impl LimitReader<'_> {
             let name: Arc<str> = name.into();
             let field = format!("{limits_field}[{name}]");
             let limit = when.as_ref().ok().and_then(|when| self.limit(raw, &field, when));
-            let limit = limit.unwrap_or_default().into_limit(self.policy.clone(), Arc::clone(&name), self.shadow);
+            let id = LimitId::new(self.policy.clone(), Arc::clone(&name));
+            let limit = limit.unwrap_or_default().into_limit(id, self.shadow);
             (name, Arc::new(limit))
         });
         Ok(PolicyBlock { scope, strategy, entries: entries.collect() })
@@ -243,9 +243,9 @@ struct LimitParts {
 }
 
 impl LimitParts {
-    fn into_limit(self, policy: ObjectRef, name: Arc<str>, shadow: bool) -> Limit {
+    fn into_limit(self, id: LimitId, shadow: bool) -> Limit {
         let Self { when, counters, rates } = self;
-        Limit { policy, name, when, counters, rates, shadow }
+        Limit { id, when, counters, rates, shadow }
     }
 }
 

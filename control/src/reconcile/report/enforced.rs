@@ -30,14 +30,14 @@ impl Effect {
     fn add(&mut self, policy: &ObjectRef, path: &PathPolicies) {
         self.has_paths = true;
         let mut limits = path.limits.iter().chain(&path.identity_limits);
-        self.in_effect |= limits.any(|limit| limit.policy == *policy);
+        self.in_effect |= limits.any(|limit| limit.id.policy() == policy);
         if let Some(auth) = &path.auth {
             self.in_effect |= auth.ids().any(|rule| rule.policy == policy);
             let refusing = auth.unusable.iter().filter(|rule| rule.policy == *policy);
             self.refusing.extend(refusing.map(|rule| rule.rule.clone()));
         }
-        let without = path.without_identity.iter().filter(|limit| limit.policy == *policy);
-        self.without_identity.extend(without.map(|limit| Arc::clone(&limit.name)));
+        let without = path.without_identity.iter().filter(|limit| limit.id.policy() == policy);
+        self.without_identity.extend(without.map(|limit| Arc::clone(limit.id.name())));
         let lost = path.overridden.iter().filter(|overridden| overridden.policy == *policy);
         self.winners.extend(lost.map(|overridden| overridden.winner.clone()));
     }

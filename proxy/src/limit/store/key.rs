@@ -37,8 +37,8 @@ impl LimitKey {
     /// counters in memory.
     pub(in crate::limit) fn new(hash: &hmac::Key, limit: &Limit, window: Duration) -> Self {
         let mut hash = hmac::Context::with_key(hash);
-        let policy = &limit.policy;
-        for part in [policy.kind.as_str(), &policy.name.namespace, &policy.name.name, &limit.name] {
+        let policy = limit.id.policy();
+        for part in [policy.kind.as_str(), &policy.name.namespace, &policy.name.name, limit.id.name()] {
             hash.update(&(part.len() as u64).to_le_bytes());
             hash.update(part.as_bytes());
         }

@@ -8,16 +8,19 @@ use super::*;
 
 /// For each limit, window and value: the start of the window and the requests in it.
 #[derive(Default)]
-struct Model(BTreeMap<(String, u64, String), (u64, u32)>);
+struct Model(BTreeMap<CounterId, (u64, u32)>);
+
+/// The name of a limit, its window in milliseconds, and the value.
+type CounterId = (String, u64, String);
 
 impl Model {
-    fn count(&self, key: &(String, u64, String), ms: u64) -> u32 {
+    fn count(&self, key: &CounterId, ms: u64) -> u32 {
         self.0.get(key).filter(|(start, _)| ms < start + key.1).map_or(0, |(_, count)| *count)
     }
 
     fn decide(&mut self, ms: u64, charges: &[(&Limit, &str)]) -> bool {
-        let keys = |limit: &Limit, value: &str| -> Vec<(u32, (String, u64, String))> {
-            let key = |rate: &Rate| (limit.name.to_string(), rate.window.as_millis() as u64, value.to_owned());
+        let keys = |limit: &Limit, value: &str| -> Vec<(u32, CounterId)> {
+            let key = |rate: &Rate| (limit.id.name().to_string(), rate.window.as_millis() as u64, value.to_owned());
             limit.rates.iter().map(|rate| (rate.max, key(rate))).collect()
         };
         let has_room =
@@ -40,7 +43,8 @@ fn limits() -> impl Strategy<Value = Vec<Limit>> {
         Limit { shadow: is_shadow, ..limit_by_value("", &rates) }
     });
     let named = |limits: Vec<Limit>| {
-        limits.into_iter().enumerate().map(|(n, limit)| Limit { name: format!("{n}").into(), ..limit }).collect()
+        let name = |n: usize| limit_id("web", "shop", &format!("{n}"));
+        limits.into_iter().enumerate().map(|(n, limit)| Limit { id: name(n), ..limit }).collect()
     };
     prop::collection::vec(one, 1..4).prop_map(named)
 }

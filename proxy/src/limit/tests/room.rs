@@ -133,8 +133,7 @@ fn one_limit_leaves_room_for_the_others() {
 
 /// A limit by values of a policy in a namespace.
 fn limit_of(namespace: &str, name: &str, rates: &[(u32, u64)]) -> Limit {
-    let policy = ObjectRef::new(Kind::RateLimitPolicy, ObjectName::new(namespace, "shop"));
-    Limit { policy, ..limit_by_value(name, rates) }
+    Limit { id: limit_id(namespace, "shop", name), ..limit_by_value(name, rates) }
 }
 
 #[test]
@@ -149,7 +148,7 @@ fn one_namespace_leaves_room_for_the_others() {
             edge.passes(0, limit, &format!("{n}"));
         }
     }
-    let of_greedy: f64 = greedy.iter().map(|limit| edge.in_use(&limit.name)).sum();
+    let of_greedy: f64 = greedy.iter().map(|limit| edge.in_use(limit.id.name())).sum();
     assert!((39.0..=59.0).contains(&of_greedy), "half of all, and half of the other half: {of_greedy}");
     // Each value has a counter of its own.
     for n in 0..19 {

@@ -36,7 +36,7 @@ fn exactly_the_maximum_passes_in_each_window() {
             300,
             |round, _| edge.passes(round * 1000, limit, value),
             |round, passed| {
-                assert_eq!(passed, 7, "in round {round} of {}", limit.name);
+                assert_eq!(passed, 7, "in round {round} of {}", limit.id.name());
             },
         );
     }

@@ -61,7 +61,8 @@ impl<'r> Limiter<'r> {
         limits: &'r [Arc<Limit>],
         attributes: &Attributes<'_, H>,
     ) -> SmallVec<[LimitCharge<'r>; LIMITS]> {
-        let mut charges = SmallVec::new();
+        let mut charges: SmallVec<[LimitCharge<'r>; LIMITS]> = SmallVec::new();
+        charges.reserve(limits.len());
         for limit in limits {
             match limit.applies(attributes) {
                 Applies::Yes => charges.push(LimitCharge { limit, values: values(self.counters, limit, attributes) }),
