@@ -84,6 +84,8 @@ struct Metadata<'a> {
     #[serde(borrow)]
     creation_timestamp: Option<&'a RawValue>,
     #[serde(borrow)]
+    deletion_timestamp: Option<&'a RawValue>,
+    #[serde(borrow)]
     labels: Option<&'a RawValue>,
     #[serde(borrow)]
     annotations: Option<&'a RawValue>,
@@ -111,6 +113,8 @@ pub(super) struct RawObject<'a> {
     pub(super) ports: Option<&'a RawValue>,
     /// `metadata.creationTimestamp`.
     pub(super) created: Option<&'a RawValue>,
+    /// Whether it has `metadata.deletionTimestamp`: it is deleted when its finalizers have ended.
+    pub(super) is_being_deleted: bool,
     /// `metadata.labels`.
     pub(super) labels: Option<&'a RawValue>,
     /// `metadata.ownerReferences`.
@@ -154,6 +158,7 @@ impl<'a> RawObject<'a> {
             endpoints: parts.endpoints,
             ports: parts.ports,
             created: metadata.creation_timestamp,
+            is_being_deleted: metadata.deletion_timestamp.is_some(),
             labels: metadata.labels,
             owners: metadata.owner_references,
             finalizers: metadata.finalizers,

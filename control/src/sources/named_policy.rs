@@ -72,6 +72,9 @@ impl<'w> Reader<'w> {
             return Ok(None);
         }
         let read = world.inherited_policy(policy).ok_or("which cannot be read")?;
+        if read.is_being_deleted() {
+            return Err("which is being deleted".to_owned());
+        }
         read.invalid().map_or(Ok(Some(read)), |why| Err(format!("which is invalid: {why}")))
     }
 }

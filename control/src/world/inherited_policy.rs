@@ -52,6 +52,14 @@ impl<'w> InheritedPolicy<'w> {
         }
     }
 
+    /// Whether it is being deleted: it takes no part any more.
+    pub(crate) fn is_being_deleted(self) -> bool {
+        match self {
+            Self::RateLimit(policy) => policy.is_being_deleted,
+            Self::Auth(policy) => policy.is_being_deleted,
+        }
+    }
+
     /// The reasons for entries of it that cannot be used.
     pub(crate) fn unusable(self) -> &'w [String] {
         match self {

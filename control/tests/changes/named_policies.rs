@@ -14,7 +14,7 @@ use tidegate_control::{Unit, compile};
 use crate::bench::{Bench, all_of};
 use crate::deis::{PLATFORM, app, deis, router};
 use crate::manifests::{class, ingress, ingress_of, slice};
-use crate::policies::{ENFORCED, check_status, object, policy};
+use crate::policies::{ENFORCED, check_status, object, policy, policy_being_deleted};
 
 const POLICY: Kind = Kind::RateLimitPolicy;
 
@@ -123,6 +123,8 @@ fn an_object_is_closed_unless_the_policy_that_it_names_is_usable() {
     }
     policy(&mut bench, "calm", 1, "HTTPRoute none", "O/merge ip 7");
     check(&mut bench, "ip 7", "");
+    policy_being_deleted(&mut bench, "calm", 1, "HTTPRoute none", "O/merge ip 7");
+    check(&mut bench, "closed", "RateLimitPolicy shop/calm, which is being deleted");
     bench.delete(POLICY, "calm");
     check(&mut bench, "closed", "neither a RateLimitPolicy nor an AuthPolicy in shop");
     for (kind, object) in objects("not a name") {

@@ -40,6 +40,18 @@ pub(crate) fn route(name: &str, hostname: &str) -> Value {
 /// Its limits are named as in `D/merge ip 600, login 20`, each with its number of requests a minute; `D/-` and `O/-`
 /// are atomic, and without either they stand directly in the specification.
 pub(crate) fn policy(bench: &mut Bench, name: &str, second: u32, target: &str, limits: &str) {
+    bench.apply(POLICY, manifest(name, second, target, limits));
+}
+
+/// Applies it while it is being deleted: a finalizer of another controller still has work to do.
+pub(crate) fn policy_being_deleted(bench: &mut Bench, name: &str, second: u32, target: &str, limits: &str) {
+    let mut manifest = manifest(name, second, target, limits);
+    manifest["metadata"]["deletionTimestamp"] = json!("2026-01-02T00:00:00Z");
+    manifest["metadata"]["finalizers"] = json!(["example.com/backup"]);
+    bench.apply(POLICY, manifest);
+}
+
+fn manifest(name: &str, second: u32, target: &str, limits: &str) -> Value {
     let (kind, target) = target.split_once(' ').unwrap();
     let (target, section) = target.split_once('/').map_or((target, None), |(name, section)| (name, Some(section)));
     let (how, entries) = limits.split_once(' ').filter(|(how, _)| how.contains('/')).unwrap_or(("", limits));
@@ -60,10 +72,8 @@ pub(crate) fn policy(bench: &mut Bench, name: &str, second: u32, target: &str, l
         spec["targetRef"]["sectionName"] = json!(section);
     }
     let created = format!("2026-01-01T00:00:{second:02}Z");
-    bench.apply(
-        POLICY,
-        json!({"metadata": {"namespace": "shop", "name": name, "creationTimestamp": created, "generation": 1}, "spec": spec}),
-    );
+    let metadata = json!({"namespace": "shop", "name": name, "creationTimestamp": created, "generation": 1});
+    json!({"metadata": metadata, "spec": spec})
 }
 
 pub(crate) fn object(kind: Kind, name: &str) -> ObjectRef {
@@ -248,6 +258,25 @@ fn a_policy_is_in_effect_on_the_paths_through_its_target() {
     bench.delete(POLICY, "u");
     check(&mut bench, [["", ""], ["", ""]]);
     assert!(bench.parts().policies.is_empty());
+}
+
+#[test]
+fn a_policy_that_is_being_deleted_takes_no_part_and_has_no_status() {
+    let mut bench = running();
+    bench.apply(Kind::HttpRoute, route("web", "a.example"));
+    policy(&mut bench, "g", 1, "Gateway edge", "D/merge ip 600");
+    policy(&mut bench, "r", 2, "HTTPRoute web", "O/- login 1");
+    check(&mut bench, [["ip 600 (g), login 1 (r)"; 2]; 2]);
+    policy_being_deleted(&mut bench, "r", 2, "HTTPRoute web", "O/- login 1");
+    check(&mut bench, [["ip 600 (g)"; 2]; 2]);
+    assert_eq!(bench.reconciler.desired_reports().status(&object(POLICY, "r")), None);
+    assert_eq!(affecting(&bench, &object(Kind::HttpRoute, "web")), ["[shop/g]"]);
+    check_status(&bench, "g", ENFORCED);
+    policy_being_deleted(&mut bench, "g", 1, "Gateway edge", "D/merge ip 600");
+    check(&mut bench, [["", ""], ["", ""]]);
+    bench.delete(POLICY, "g");
+    bench.delete(POLICY, "r");
+    check(&mut bench, [["", ""], ["", ""]]);
 }
 
 #[test]

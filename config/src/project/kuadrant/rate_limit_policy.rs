@@ -43,6 +43,8 @@ pub struct RateLimitPolicy {
     pub limits: Result<PolicyBlock<Limit>, String>,
     /// The reasons for limits that are left out because an expression or another part of theirs cannot be used.
     pub left_out: Box<[String]>,
+    /// Whether it is being deleted: it limits nothing and takes part in no merge, while its finalizers run.
+    pub is_being_deleted: bool,
 }
 
 #[derive(Deserialize)]
@@ -92,12 +94,13 @@ impl Projection for RateLimitPolicy {
 
     /// A policy that cannot be read is a projection too, so that its status can say so.
     fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Self, InvalidValue> {
-        let (age, effects) = head(source, findings);
+        let ((age, effects), is_being_deleted) = (head(source, findings), source.is_being_deleted);
         let spec = match SpecJson::read(source.spec) {
             Ok(spec) => spec,
             Err(invalid) => {
                 let why = invalid_policy(&invalid, findings);
-                return Ok(Self { age, target: Err(why.clone()), limits: Err(why), left_out: Box::default() });
+                let (target, limits, left_out) = (Err(why.clone()), Err(why), Box::default());
+                return Ok(Self { age, target, limits, left_out, is_being_deleted });
             }
         };
         let target = target(spec.target_ref, source.name()).map_err(|invalid| invalid_policy(&invalid, findings));
@@ -111,7 +114,7 @@ impl Projection for RateLimitPolicy {
         let limits = reader.block(&spec);
         let left_out = reader.left_out.into();
         let limits = limits.map_err(|invalid| invalid_policy(&invalid, findings));
-        Ok(Self { age, target, limits, left_out })
+        Ok(Self { age, target, limits, left_out, is_being_deleted })
     }
 
     fn expressions(&self) -> Option<HeldExpressions<'_>> {

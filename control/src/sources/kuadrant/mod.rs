@@ -48,7 +48,7 @@ enum Resolved {
 pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
     let reporting = Attachment::reporting(object, reader.world());
     let Some(policy) = reader.world().inherited_policy(object) else { return reporting };
-    if reader.options.sources.kuadrant.is_none() {
+    if reader.options.sources.kuadrant.is_none() || policy.is_being_deleted() {
         return reporting;
     }
     let (is_named, has_gateways) = (reader.is_named(object), reader.options.sources.gateway.is_some());

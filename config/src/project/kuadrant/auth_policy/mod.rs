@@ -41,6 +41,8 @@ pub struct AuthPolicy {
     pub api_keys: BTreeMap<Arc<str>, LabelSelector>,
     /// The reasons for rules that cannot be used, and refuse every request.
     pub unusable: Box<[String]>,
+    /// Whether it is being deleted: it refuses nothing and takes part in no merge, while its finalizers run.
+    pub is_being_deleted: bool,
 }
 
 impl AuthPolicy {
@@ -60,14 +62,15 @@ impl Projection for AuthPolicy {
 
     /// A policy that cannot be read is a projection too, so that it closes its target and its status can say so.
     fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Self, InvalidValue> {
-        let (age, effects) = head(source, findings);
+        let ((age, effects), is_being_deleted) = (head(source, findings), source.is_being_deleted);
         let spec = match SpecJson::read(source.spec) {
             Ok(spec) => spec,
             Err(invalid) => {
                 findings.policy_not_enforced(&invalid);
                 let why = reason(&invalid);
                 let (target, rules) = (Err(why.clone()), Err(why));
-                return Ok(Self { age, target, rules, api_keys: BTreeMap::new(), unusable: Box::default() });
+                let (api_keys, unusable) = (BTreeMap::new(), Box::default());
+                return Ok(Self { age, target, rules, api_keys, unusable, is_being_deleted });
             }
         };
         let target = target(spec.target_ref, source.name()).map_err(|invalid| {
@@ -88,7 +91,7 @@ impl Projection for AuthPolicy {
         let rules = reader.block(&spec);
         let (api_keys, unusable) = (std::mem::take(&mut reader.api_keys), std::mem::take(&mut reader.unusable));
         let rules = rules.map_err(|invalid| reader.report(&invalid));
-        Ok(Self { age, target, rules, api_keys, unusable: unusable.into() })
+        Ok(Self { age, target, rules, api_keys, unusable: unusable.into(), is_being_deleted })
     }
 
     fn expressions(&self) -> Option<HeldExpressions<'_>> {
