@@ -109,8 +109,13 @@ fn each_path_of_gateway(model: &Model, claim: &PolicyClaim, mut add: impl FnMut(
     let (topology, policies) = (&model.topology, &model.compiled.parts.policies);
     let gateway = &claim.target.object;
     let Some(merged) = topology.gateway_listeners(gateway) else { return };
-    let serving: Vec<&MergedListener> =
-        merged.listeners.iter().filter(|listener| listener.not_programmed().is_none()).collect();
+    // One listener of many takes a part of the work for all: each of them may have a policy.
+    let leads = |listener: &&MergedListener| match &claim.target.section {
+        Some(PolicySection::Listener(name)) => is_own(listener, gateway) && listener.listener.section == *name,
+        Some(PolicySection::Rule(_)) | None => true,
+    };
+    let programmed = merged.listeners.iter().filter(|listener| listener.not_programmed().is_none());
+    let serving: Vec<&MergedListener> = programmed.filter(leads).collect();
     if let Some(own) = policies.get(gateway) {
         for entry in own.listeners().iter().filter(|entry| includes(&claim.target.section, entry)) {
             let over = |listener: &&&MergedListener| {
@@ -208,6 +213,11 @@ fn includes(section: &Option<PolicySection>, entry: &ListenerPolicies) -> bool {
         Some(PolicySection::Listener(name)) => entry.section.as_ref() == Some(name),
         Some(PolicySection::Rule(_)) | None => true,
     }
+}
+
+/// Whether a listener is the Gateway's own, and not one of a ListenerSet.
+fn is_own(listener: &MergedListener, gateway: &ObjectRef) -> bool {
+    listener.listener.owner == *gateway
 }
 
 /// A listener as the model names it.
