@@ -1,11 +1,13 @@
 //! `attach`: the time until many HTTPRoutes of one Gateway all serve and all have their status, and the writes that
 //! follow a change of one of them. For Tidegate only.
 
+mod policies;
 mod statuses;
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use comfy_table::Table;
 use serde::Serialize;
 use tokio::time::timeout;
 
@@ -17,7 +19,7 @@ use crate::progress::Progress;
 use crate::size::Size;
 use crate::table::{Output, Setup, spread, table};
 use crate::upstream::Upstream;
-use statuses::Statuses;
+use statuses::{Counts, Statuses, Written};
 
 /// When no status has been written for this long, all are written. An overwritten status is repaired within two
 /// seconds.
@@ -35,6 +37,10 @@ pub struct Args {
     /// The number of listeners of the Gateway, all of which accept every route; comma-separated.
     #[arg(long, value_delimiter = ',', default_value = "2", value_parser = clap::value_parser!(u16).range(2..=64))]
     listeners: Vec<u16>,
+    /// Measures a start with a policy for the Gateway, each listener, each route and every second route's rule, instead
+    /// of routes that are created at once.
+    #[arg(long)]
+    policies: bool,
     /// The number of rounds; in each, Tidegate is restarted.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
@@ -49,7 +55,11 @@ pub struct Args {
 struct Row {
     routes: usize,
     listeners: u16,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     turns: Vec<Turn>,
+    /// Those with policies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    with_policies: Vec<policies::Turn>,
 }
 
 /// The figures of one round. Times are in seconds from the first write.
@@ -102,17 +112,51 @@ pub async fn run(mut args: Args) -> anyhow::Result<()> {
     for choice in &choices {
         for (routes, listeners) in args.routes.iter().flat_map(|it| args.listeners.iter().map(move |of| (*it, *of))) {
             let peers = args.peers.with_listeners(listeners);
-            let mut turns = Vec::new();
+            let case = Case { peers: &peers, routes, listeners, cores: &cores, upstream: &upstream };
+            let (mut turns, mut with_policies) = (Vec::new(), Vec::new());
             for round in 1..=args.rounds {
                 progress.say(format!("round {round}: {routes} routes on {listeners} listeners"));
-                turns.push(turn(choice, &peers, (routes, listeners), &cores, &upstream).await?);
+                if args.policies {
+                    with_policies.push(policies::turn(choice, &case).await?);
+                } else {
+                    turns.push(turn(choice, &case).await?);
+                }
             }
-            report.rows.push(Row { routes, listeners, turns });
+            report.rows.push(Row { routes, listeners, turns, with_policies });
         }
     }
     progress.finish();
     args.output.tell(&report, print)?;
-    if smoke { report.rows.iter().flat_map(|row| &row.turns).try_for_each(complete) } else { Ok(()) }
+    if !smoke {
+        return Ok(());
+    }
+    report.rows.iter().flat_map(|row| &row.turns).try_for_each(complete)?;
+    report.rows.iter().flat_map(|row| &row.with_policies).try_for_each(policies::Turn::complete)
+}
+
+/// The routes and listeners of a turn, and what it runs with.
+struct Case<'a> {
+    peers: &'a peer::Args,
+    routes: usize,
+    listeners: u16,
+    cores: &'a Cores,
+    upstream: &'a Upstream,
+}
+
+impl Case<'_> {
+    /// Starts it without routes.
+    async fn start(&self, choice: &Choice) -> anyhow::Result<Peer> {
+        choice.start(self.peers, self.cores.proxy(self.peers.workers()), self.upstream, &[]).await
+    }
+
+    fn present(&self) -> Vec<Route> {
+        (0..self.routes).map(|i| Route::numbered(i, Target::Own)).collect()
+    }
+
+    /// The number of attachments of a route to a listener.
+    fn attached(&self) -> usize {
+        self.routes * usize::from(self.listeners)
+    }
 }
 
 /// Fails unless one change caused one write of a status.
@@ -121,16 +165,10 @@ fn complete(turn: &Turn) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn turn(
-    choice: &Choice,
-    peers: &peer::Args,
-    (routes, listeners): (usize, u16),
-    cores: &Cores,
-    upstream: &Upstream,
-) -> anyhow::Result<Turn> {
-    let mut peer = choice.start(peers, cores.proxy(peers.workers()), upstream, &[]).await?;
+async fn turn(choice: &Choice, case: &Case<'_>) -> anyhow::Result<Turn> {
+    let mut peer = case.start(choice).await?;
     let mut statuses = Statuses::follow(&peer).await?;
-    let present: Vec<Route> = (0..routes).map(|i| Route::numbered(i, Target::Own)).collect();
+    let present = case.present();
     let begun = now();
     let since = |at: Instant| (at - begun).as_secs_f64();
     let address = peer.address();
@@ -142,11 +180,11 @@ async fn turn(
         anyhow::Ok(now())
     };
     let written = async { peer.put(&present).await.map(|()| now()) };
-    let settled = statuses.until(|it| it.settled() == routes && it.attached() == routes * usize::from(listeners));
+    let settled = statuses.until(|it| it.settled().routes == case.routes && it.attached() == case.attached());
     let all = async { tokio::try_join!(serving, written, settled) };
     let (serves, written, ()) = timeout(START_MAX, all).await.context("it does not settle")??;
-    let (statuses_at, counted_at) = statuses.last_written();
-    let (route_writes, gateway_writes) = statuses.writes();
+    let Written { route: statuses_at, gateway: counted_at, .. } = statuses.last_written();
+    let Counts { routes: route_writes, gateways: gateway_writes, .. } = statuses.writes();
     statuses.until_quiet(QUIET).await?;
     let (one_s, one_writes) = timeout(START_MAX, one(&mut peer, &mut statuses, &present)).await??;
     Ok(Turn {
@@ -164,21 +202,20 @@ async fn turn(
 /// Moves one route to another Service; returns the time until its status reports it, and all writes afterwards.
 async fn one(peer: &mut Peer, statuses: &mut Statuses, present: &[Route]) -> anyhow::Result<(f64, usize)> {
     let host = &present.first().context("no routes")?.host;
-    let (before, writes) = (statuses.generation(host), statuses.writes());
+    let (before, writes) = (statuses.generation(host), statuses.writes().all());
     let begun = now();
     peer.put(&[Route::new(host, Target::Right)]).await?;
     statuses.until(|it| it.generation(host) > before && it.is_settled(host)).await?;
-    let (at, _) = statuses.last_written();
+    let at = statuses.last_written().route;
     statuses.until_quiet(QUIET).await?;
-    let after = statuses.writes();
-    let count = after.0 + after.1 - writes.0 - writes.1;
+    let count = statuses.writes().all() - writes;
     Ok(((at.context("no status was written")? - begun).as_secs_f64(), count))
 }
 
 /// The title of a column, and its values.
-type Column = (&'static str, fn(&Turn) -> f64);
+type Column<T> = (&'static str, fn(&T) -> f64);
 
-const COLUMNS: [Column; 8] = [
+const COLUMNS: [Column<Turn>; 8] = [
     ("objects written s", |turn| turn.written_s),
     ("last route right s", |turn| turn.serves_s),
     ("last status s", |turn| turn.statuses_s),
@@ -191,12 +228,22 @@ const COLUMNS: [Column; 8] = [
 
 fn print(report: &Report) {
     report.setup.print();
-    let header: Vec<&str> = ["routes", "listeners"].into_iter().chain(COLUMNS.map(|(title, _)| title)).collect();
-    let lines = report.rows.iter().map(|Row { routes, listeners, turns }| {
-        let figures = COLUMNS.map(|(_, of)| spread(2, turns.iter().map(of)));
-        [routes.to_string(), listeners.to_string()].into_iter().chain(figures).collect()
+    let has_policies = report.rows.iter().any(|row| !row.with_policies.is_empty());
+    let table = if has_policies {
+        columns(report, policies::COLUMNS, |row| &row.with_policies)
+    } else {
+        columns(report, COLUMNS, |row| &row.turns)
+    };
+    println!("{table}");
+}
+
+fn columns<T, const N: usize>(report: &Report, columns: [Column<T>; N], turns: fn(&Row) -> &[T]) -> Table {
+    let header = ["routes", "listeners"].into_iter().chain(columns.map(|(title, _)| title));
+    let lines = report.rows.iter().map(|row| {
+        let figures = columns.map(|(_, of)| spread(2, turns(row).iter().map(of)));
+        [row.routes.to_string(), row.listeners.to_string()].into_iter().chain(figures).collect()
     });
-    println!("{}", table(0, header, lines));
+    table(0, header, lines)
 }
 
 #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]

@@ -23,6 +23,7 @@ mod files;
 mod get;
 mod grpc;
 mod identity;
+mod limits;
 mod load;
 mod metrics;
 mod nginx;

@@ -59,6 +59,14 @@ pub(crate) async fn value(admin: SocketAddr, series: &str) -> anyhow::Result<f64
     single(&text, series).with_context(|| format!("no metric {series}"))
 }
 
+/// The sum of all series of a metric.
+///
+/// # Errors
+/// When there is no response, or no series.
+pub(crate) async fn total(admin: SocketAddr, name: &str) -> anyhow::Result<f64> {
+    sum(&page(admin).await?, name).with_context(|| format!("no metric {name}"))
+}
+
 async fn page(admin: SocketAddr) -> anyhow::Result<String> {
     let (_, body) = get(admin, "/metrics", ANSWER_MAX).await.context("no metrics")?;
     Ok(String::from_utf8(body)?)
@@ -67,6 +75,11 @@ async fn page(admin: SocketAddr) -> anyhow::Result<String> {
 fn histogram(text: &str, name: &str) -> Option<Histogram> {
     let value = |suffix: &str| single(text, &format!("{name}{suffix}"));
     Some(Histogram { sum_s: value("_sum")?, count: value("_count")? })
+}
+
+fn sum(text: &str, name: &str) -> Option<f64> {
+    let series = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('{')?.rsplit(' ').next());
+    series.map(|value| value.parse::<f64>().ok()).reduce(|one, other| Some(one? + other?)).flatten()
 }
 
 fn single(text: &str, series: &str) -> Option<f64> {
@@ -87,6 +100,8 @@ mod tests {
         assert_eq!(found.since(Histogram { sum_s: 0.5, count: 1.0 }).mean_ms(), Some(500.0));
         assert_eq!(found.since(found).mean_ms(), None);
         assert_eq!(histogram(text, "b_seconds"), None);
+        let text = "lists{kind=\"A b\"} 7\nlists{kind=\"C\"} 3\nlists_total{kind=\"A\"} 5\n";
+        assert_eq!([sum(text, "lists"), sum(text, "list")], [Some(10.0), None]);
         let text = "depth{lane=\"fast\"} 7\ndepth{lane=\"slow\"} 3\n";
         assert_eq!([single(text, "depth{lane=\"slow\"}"), single(text, "depth")], [Some(3.0), None]);
     }

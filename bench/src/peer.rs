@@ -6,6 +6,7 @@ mod envoy;
 mod haproxy;
 mod nginx;
 mod objects;
+mod policies;
 mod tidegate;
 #[cfg(test)]
 mod tests;
@@ -22,7 +23,8 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use crate::cores::Share;
-use crate::metrics::{Histogram, histograms};
+use crate::limits::Limits;
+use crate::metrics::{Histogram, histograms, total};
 use crate::nginx::How;
 use crate::poll;
 use crate::process::is_over;
@@ -30,6 +32,7 @@ use crate::upstream::{PODS, Upstream};
 
 pub(crate) use choice::{Args, Choice, Kind, Source, Work, choose, versions};
 pub(crate) use objects::{one_route, own_route};
+pub(crate) use policies::{Policies, PolicyTarget, of_gateway};
 
 /// The maximum time for a proxy to listen after its start, and then for all of its routes to be right. A proxy that
 /// takes longer is skipped for that number of routes.
@@ -170,6 +173,8 @@ struct Setting<'a> {
     source: Source,
     /// Listeners of the Gateway, where there is one.
     listeners: u16,
+    /// Limits of each request.
+    limits: Limits,
     /// Applications of the Deis router that are there from the start, in place of routes.
     apps: Option<usize>,
     /// The cores it starts on.
@@ -230,6 +235,7 @@ pub(crate) async fn nginx_under(under: Vec<OsString>, work: Work, upstream: &Ups
         cached: false,
         source: Source::Ingress,
         listeners: 2,
+        limits: Limits::default(),
         apps: None,
         share: Share::ANY,
     };
@@ -333,6 +339,40 @@ impl Peer {
         }
     }
 
+    /// The lists that it has begun since its start, if it is Tidegate.
+    ///
+    /// # Errors
+    /// When there is no response, or this is not Tidegate.
+    pub(crate) async fn lists(&self) -> anyhow::Result<f64> {
+        total(self.tidegate()?.admin(), "tidegate_lists_total").await
+    }
+
+    /// The policies of its Gateway and HTTPRoutes.
+    ///
+    /// # Errors
+    /// When it is not Tidegate.
+    pub(crate) fn policies(&self) -> anyhow::Result<Policies> {
+        Ok(self.tidegate()?.policies())
+    }
+
+    /// Ends Tidegate's process, and leaves its API server until [`Self::restart`] starts another one.
+    ///
+    /// # Errors
+    /// When it fails, or this is not Tidegate.
+    pub(crate) async fn pause(&mut self) -> anyhow::Result<()> {
+        match &mut self.proxy {
+            Proxy::Tidegate(peer) => peer.pause().await,
+            Proxy::Nginx(_) | Proxy::Haproxy(_) | Proxy::Envoy(_) => bail!("it has no API server"),
+        }
+    }
+
+    fn tidegate(&self) -> anyhow::Result<&tidegate::Peer> {
+        match &self.proxy {
+            Proxy::Tidegate(peer) => Ok(peer),
+            Proxy::Nginx(_) | Proxy::Haproxy(_) | Proxy::Envoy(_) => bail!("{} reads no objects", self.choice.name()),
+        }
+    }
+
     /// Ends Tidegate's API server for good, once its cache holds the objects of these routes.
     ///
     /// # Errors
@@ -368,10 +408,8 @@ impl Peer {
     /// # Errors
     /// When it has none.
     pub(crate) fn apps(&self) -> anyhow::Result<(&Arc<deis::Apps>, SocketAddr)> {
-        match &self.proxy {
-            Proxy::Tidegate(peer) => Ok((peer.apps(), peer.admin())),
-            Proxy::Nginx(_) | Proxy::Haproxy(_) | Proxy::Envoy(_) => bail!("{} reads no objects", self.choice.name()),
-        }
+        let peer = self.tidegate()?;
+        Ok((peer.apps(), peer.admin()))
     }
 
     fn log_path(&self) -> PathBuf {

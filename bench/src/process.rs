@@ -5,9 +5,13 @@ use std::time::Duration;
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
+use tokio::time::timeout;
 
 use crate::clock::pause;
 use crate::cores::Share;
+
+/// The maximum time for a process to end after a signal: it drains before it does.
+const TERMINATE_MAX: Duration = Duration::from_secs(30);
 
 /// A process group, whether its first process still runs or not; killed when dropped.
 #[derive(Debug)]
@@ -28,6 +32,16 @@ impl Group {
         let child = child.with_context(|| format!("{} cannot be run", program.display()))?;
         let group = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?)).context("it has no id")?;
         Ok(Self { child, group })
+    }
+
+    /// Asks them to end, and returns when the first one has.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub(crate) async fn terminate(&mut self) -> anyhow::Result<()> {
+        kill_process_group(self.group, Signal::TERM)?;
+        timeout(TERMINATE_MAX, self.child.wait()).await.context("it does not end")??;
+        Ok(())
     }
 
     /// Kills them, and returns when they are gone: no socket listens any more, and no file is written. Processes with

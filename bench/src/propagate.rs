@@ -1,6 +1,7 @@
 //! `propagate`: the time from the write of a route to its first right response.
 
 mod deis;
+mod policies;
 mod table;
 
 use std::time::Duration;
@@ -39,6 +40,10 @@ pub struct Args {
     /// writes of one of them; for Tidegate alone. Comma-separated.
     #[arg(long, value_delimiter = ',', conflicts_with = "routes")]
     apps: Vec<usize>,
+    /// Writes of a policy of the Gateway, a listener, a route and a rule, until requests are refused; for Tidegate
+    /// alone, with HTTPRoutes.
+    #[arg(long, conflicts_with = "apps")]
+    policies: bool,
     /// The number of routes that are written, one after the other; the proxies take turns.
     #[arg(long, default_value_t = 200)]
     writes: usize,
@@ -121,6 +126,9 @@ async fn begin(args: &Args) -> anyhow::Result<(Vec<Choice>, Cores, Upstream, Rep
 pub async fn run(mut args: Args) -> anyhow::Result<()> {
     if !args.apps.is_empty() {
         return deis::run(args).await;
+    }
+    if args.policies {
+        return policies::run(args).await;
     }
     if args.size == Size::Smoke {
         (args.routes, args.writes) = (vec![100], 20);

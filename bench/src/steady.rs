@@ -217,7 +217,7 @@ async fn contestants(
         contestants.push(Contestant::Peer(peer));
     }
     if !args.no_bare {
-        let words = ["pingora", "--threads", &workers.to_string()];
+        let words = ["pingora", "--threads", &workers.to_string()].map(str::to_owned);
         contestants.push(Contestant::Bare(Box::new(Running::start(&words, share, upstream.http, &[]).await?)));
     }
     Ok(contestants)

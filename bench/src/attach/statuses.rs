@@ -1,4 +1,4 @@
-//! Writes of the status of HTTPRoutes and Gateways, as seen by a watch.
+//! Writes of the status of HTTPRoutes, Gateways and policies, as seen by a watch.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::api::{Api, DynamicObject, ListParams, WatchEvent, WatchParams};
+use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -22,6 +23,45 @@ const CONTROLLER: &str = "tidegate.io/gateway";
 enum Kind {
     Route,
     Gateway,
+    Policy,
+}
+
+/// Numbers of objects of each kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub(super) struct Counts {
+    pub(super) routes: usize,
+    pub(super) gateways: usize,
+    pub(super) policies: usize,
+}
+
+impl Counts {
+    /// The number of all.
+    pub(super) const fn all(self) -> usize {
+        self.routes + self.gateways + self.policies
+    }
+
+    const fn of(&mut self, kind: Kind) -> &mut usize {
+        match kind {
+            Kind::Route => &mut self.routes,
+            Kind::Gateway => &mut self.gateways,
+            Kind::Policy => &mut self.policies,
+        }
+    }
+}
+
+/// The times of the last writes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Written {
+    pub(super) route: Option<Instant>,
+    pub(super) gateway: Option<Instant>,
+    pub(super) policy: Option<Instant>,
+}
+
+impl Written {
+    /// The last write for any object.
+    pub(super) fn any(self) -> Option<Instant> {
+        self.route.max(self.gateway).max(self.policy)
+    }
 }
 
 /// The current state of an object.
@@ -39,7 +79,7 @@ struct Known {
     status: Value,
 }
 
-/// Follows the statuses of all HTTPRoutes and Gateways.
+/// Follows the statuses of all HTTPRoutes, Gateways and policies.
 #[derive(Debug)]
 pub(super) struct Statuses {
     events: mpsc::UnboundedReceiver<Event>,
@@ -47,9 +87,10 @@ pub(super) struct Statuses {
     _watches: JoinSet<anyhow::Result<()>>,
     routes: BTreeMap<String, Known>,
     gateways: BTreeMap<String, Known>,
-    settled: usize,
-    writes: (usize, usize),
-    last: (Option<Instant>, Option<Instant>),
+    policies: BTreeMap<String, Known>,
+    settled: Counts,
+    writes: Counts,
+    last: Written,
 }
 
 impl Statuses {
@@ -65,12 +106,14 @@ impl Statuses {
             _watches: JoinSet::new(),
             routes: BTreeMap::new(),
             gateways: BTreeMap::new(),
-            settled: 0,
-            writes: (0, 0),
-            last: (None, None),
+            policies: BTreeMap::new(),
+            settled: Counts::default(),
+            writes: Counts::default(),
+            last: Written::default(),
         };
         let (routes, gateways) = peer.gateway_objects()?;
-        for (kind, api) in [(Kind::Route, routes), (Kind::Gateway, gateways)] {
+        let policies = peer.policies()?.api().clone();
+        for (kind, api) in [(Kind::Route, routes), (Kind::Gateway, gateways), (Kind::Policy, policies)] {
             let list = api.list(&ListParams::default()).await?;
             let version = list.metadata.resource_version.clone().context("a list without a version")?;
             for object in list {
@@ -78,7 +121,7 @@ impl Statuses {
             }
             watches.spawn(watch(kind, api, version, sender.clone()));
         }
-        (statuses.writes, statuses.last) = ((0, 0), (None, None));
+        (statuses.writes, statuses.last) = (Counts::default(), Written::default());
         statuses._watches = watches;
         Ok(statuses)
     }
@@ -106,8 +149,8 @@ impl Statuses {
         Ok(())
     }
 
-    /// The routes whose conditions of ours are all about the current generation.
-    pub(super) const fn settled(&self) -> usize {
+    /// The objects whose conditions of ours are all about the current generation.
+    pub(super) const fn settled(&self) -> Counts {
         self.settled
     }
 
@@ -116,9 +159,19 @@ impl Statuses {
         self.routes.get(route).is_some_and(Known::is_settled)
     }
 
+    /// Whether a policy is one of them.
+    pub(super) fn policy_is_settled(&self, policy: &str) -> bool {
+        self.policies.get(policy).is_some_and(Known::is_settled)
+    }
+
     /// The generation of a route; 0 where it is not known.
     pub(super) fn generation(&self, route: &str) -> i64 {
         self.routes.get(route).map_or(0, |known| known.generation)
+    }
+
+    /// The generation of a policy; 0 where it is not known.
+    pub(super) fn policy_generation(&self, policy: &str) -> i64 {
+        self.policies.get(policy).map_or(0, |known| known.generation)
     }
 
     /// The number of routes that Gateways count on all of their listeners together.
@@ -128,13 +181,13 @@ impl Statuses {
         counts.filter_map(|count| usize::try_from(count).ok()).sum()
     }
 
-    /// The number of written statuses: of routes, and of Gateways.
-    pub(super) const fn writes(&self) -> (usize, usize) {
+    /// The number of written statuses.
+    pub(super) const fn writes(&self) -> Counts {
         self.writes
     }
 
-    /// The time of the last write: for a route, and for a Gateway.
-    pub(super) const fn last_written(&self) -> (Option<Instant>, Option<Instant>) {
+    /// The times of the last writes.
+    pub(super) const fn last_written(&self) -> Written {
         self.last
     }
 
@@ -143,31 +196,31 @@ impl Statuses {
         let name = object.metadata.name.clone().unwrap_or_default();
         let status = object.data.get("status").cloned().unwrap_or_default();
         let now = Known { generation: object.metadata.generation.unwrap_or_default(), status };
-        let known = if kind == Kind::Route { &mut self.routes } else { &mut self.gateways };
+        let (known, last) = match kind {
+            Kind::Route => (&mut self.routes, &mut self.last.route),
+            Kind::Gateway => (&mut self.gateways, &mut self.last.gateway),
+            Kind::Policy => (&mut self.policies, &mut self.last.policy),
+        };
         let settled = now.is_settled();
         let written = known.get(&name).map_or(!now.status.is_null(), |before| before.status != now.status);
         let before = known.insert(name, now);
-        let (writes, last) = match kind {
-            Kind::Route => (&mut self.writes.0, &mut self.last.0),
-            Kind::Gateway => (&mut self.writes.1, &mut self.last.1),
-        };
         if written {
-            *writes += 1;
+            *self.writes.of(kind) += 1;
             *last = Some(at);
         }
-        if kind == Kind::Route {
-            self.settled += usize::from(settled);
-            self.settled -= usize::from(before.is_some_and(|before| before.is_settled()));
-        }
+        let count = self.settled.of(kind);
+        *count += usize::from(settled);
+        *count -= usize::from(before.is_some_and(|before| before.is_settled()));
     }
 }
 
 impl Known {
     fn is_settled(&self) -> bool {
-        let entries = self.status["parents"].as_array().into_iter().flatten();
-        let mut own = entries.filter(|entry| entry["controllerName"] == CONTROLLER).peekable();
         let about = |condition: &Value| condition["observedGeneration"].as_i64() == Some(self.generation);
-        own.peek().is_some() && own.all(|it| it["conditions"].as_array().is_some_and(|all| all.iter().all(about)))
+        let is_settled = |it: &Value| it["conditions"].as_array().is_some_and(|all| all.iter().all(about));
+        let Some(entries) = self.status["parents"].as_array() else { return is_settled(&self.status) };
+        let mut own = entries.iter().filter(|entry| entry["controllerName"] == CONTROLLER).peekable();
+        own.peek().is_some() && own.all(is_settled)
     }
 }
 

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::{Change, Peer, Proxy, Route, Setting, deis, envoy, haproxy, nginx, rolled, tidegate};
 use crate::cores::Share;
+use crate::limits::Limits;
 use crate::nginx::How;
 use crate::place::version;
 use crate::upstream::Upstream;
@@ -85,6 +86,11 @@ pub(crate) struct Args {
     /// The kind of objects that define Tidegate's routes.
     #[arg(long, value_enum, default_value = "ingress")]
     source: Source,
+    /// The limits of each request: in Tidegate by a policy of its Gateway, for which routes are HTTPRoutes, and in
+    /// Envoy by a filter each. Their number, with `-native` or `-interpreted` behind it for a condition and a counter
+    /// each, in Tidegate alone; comma-separated, one row each.
+    #[arg(long, value_delimiter = ',', default_value = "0")]
+    limits: Vec<Limits>,
     /// `true` if it keeps a cluster cache on disk.
     #[arg(skip)]
     pub(crate) cached: bool,
@@ -108,8 +114,13 @@ impl Args {
 
     /// The kind of objects that define Tidegate's routes.
     #[must_use]
-    pub(crate) const fn source(&self) -> Source {
-        self.source
+    pub(crate) fn source(&self) -> Source {
+        if self.limits.iter().all(|limits| limits.is_none()) { self.source } else { Source::Gateway }
+    }
+
+    /// The limits to measure with.
+    pub(crate) fn limits(&self) -> &[Limits] {
+        &self.limits
     }
 
     /// Leaves out every other proxy.
@@ -158,13 +169,29 @@ pub(crate) fn choose(args: &Args) -> anyhow::Result<(Vec<Choice>, Vec<String>)> 
             .filter(|_| *kind == Kind::Envoy)
             .map_or_else(|| version.clone(), |(_, version)| format!("envoy {version}"));
         for work in &args.work {
-            choices.push(Choice { kind: *kind, work: *work, version: version.clone(), program: program.clone() });
+            let limits = args.limits.iter().filter(|limits| kind.has(**limits));
+            choices.extend(limits.map(|limits| Choice {
+                kind: *kind,
+                work: *work,
+                limits: *limits,
+                version: version.clone(),
+                program: program.clone(),
+            }));
         }
     }
     Ok((choices, left_out))
 }
 
 impl Kind {
+    /// Whether it is measured with these limits.
+    const fn has(self, limits: Limits) -> bool {
+        match self {
+            Self::Nginx | Self::Haproxy => limits.is_none(),
+            Self::Envoy => !limits.have_expressions(),
+            Self::Tidegate => true,
+        }
+    }
+
     /// Its name.
     #[must_use]
     pub(crate) const fn name(self) -> &'static str {
@@ -191,6 +218,8 @@ pub(crate) struct Choice {
     pub(crate) kind: Kind,
     /// Its work on every request.
     pub(crate) work: Work,
+    /// The limits of each request.
+    limits: Limits,
     /// Its reported version.
     version: String,
     program: PathBuf,
@@ -205,9 +234,10 @@ impl Choice {
     /// The name of its rows.
     #[must_use]
     pub(crate) fn name(&self) -> String {
+        let name = self.limits.named(self.kind.name());
         match self.work {
-            Work::Same => self.kind.name().to_owned(),
-            Work::Bare => format!("{}, bare", self.kind.name()),
+            Work::Same => name,
+            Work::Bare => format!("{name}, bare"),
         }
     }
 
@@ -224,10 +254,20 @@ impl Choice {
     ) -> anyhow::Result<Peer> {
         let endpoints = rolled(upstream, 0);
         let (workers, work, apart, cached) = (args.workers, self.work, args.apart, args.cached);
-        let (source, apps) = (args.source, None);
-        let listeners = args.listeners;
-        let setting =
-            Setting { upstream, endpoints: &endpoints, workers, work, apart, cached, source, listeners, apps, share };
+        let (source, apps, listeners, limits) = (args.source(), None, args.listeners, self.limits);
+        let setting = Setting {
+            upstream,
+            endpoints: &endpoints,
+            workers,
+            work,
+            apart,
+            cached,
+            source,
+            listeners,
+            limits,
+            apps,
+            share,
+        };
         let proxy = match self.kind {
             Kind::Nginx => Proxy::Nginx(Box::new(nginx::Peer::start(How::Workers(workers), &setting, routes).await?)),
             Kind::Haproxy => Proxy::Haproxy(Box::new(haproxy::Peer::start(&setting, routes)?)),
@@ -259,7 +299,7 @@ impl Choice {
         let endpoints = rolled(upstream, 0);
         let (workers, work, apart) = (args.workers, self.work, args.apart);
         let (present, cached, source) = (Some(apps), false, Source::Ingress);
-        let listeners = args.listeners;
+        let (listeners, limits) = (args.listeners, Limits::default());
         let setting = Setting {
             upstream,
             endpoints: &endpoints,
@@ -269,6 +309,7 @@ impl Choice {
             cached,
             source,
             listeners,
+            limits,
             apps: present,
             share,
         };

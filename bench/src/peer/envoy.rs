@@ -50,7 +50,8 @@ impl Peer {
         let folder = tempfile::Builder::new().prefix("tidegate-bench-envoy-").tempdir()?;
         let (address, secure) = (free_address()?, free_address()?);
         let sockets = resources::Sockets { plain: address, secure, admin: free_address()? };
-        let bootstrap = resources::bootstrap(folder.path(), sockets, &Identity::new()?, setting.work);
+        let (identity, limits) = (Identity::new()?, setting.limits);
+        let bootstrap = resources::bootstrap(folder.path(), sockets, &identity, setting.work, limits);
         let shared = Target::SHARED.map(|target| (target, target.address(setting.upstream))).to_vec();
         let routes: BTreeMap<_, _> = routes.iter().map(|route| (route.host.clone(), route.target)).collect();
         let (work, upstream) = (setting.work, setting.upstream.http);

@@ -2,19 +2,18 @@
 
 use std::net::SocketAddr;
 
-use anyhow::bail;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::{Peer, Protocol, Proxy, Route, SECURE, Source, Target, is_secure};
+use super::{Peer, Protocol, Route, SECURE, Source, Target, is_secure};
 use crate::identity::Identity;
 use crate::upstream::Upstream;
 
 /// The group of the Gateway API.
-const GATEWAY: &str = "gateway.networking.k8s.io";
+pub(super) const GATEWAY: &str = "gateway.networking.k8s.io";
 /// The Secret of the hosts that are served over TLS.
 const SECRET: &str = "secure";
 
@@ -91,10 +90,7 @@ impl Peer {
     /// # Errors
     /// When it has none.
     pub(crate) fn gateway_objects(&self) -> anyhow::Result<(Api<DynamicObject>, Api<DynamicObject>)> {
-        match &self.proxy {
-            Proxy::Tidegate(peer) => Ok(peer.gateway_objects()),
-            Proxy::Nginx(_) | Proxy::Haproxy(_) | Proxy::Envoy(_) => bail!("{} reads no objects", self.choice.name()),
-        }
+        Ok(self.tidegate()?.gateway_objects())
     }
 }
 

@@ -20,6 +20,7 @@ use tokio::time::{sleep, timeout};
 
 use super::deis::{self, Apps};
 use super::objects::{Objects, gateway, manifests};
+use super::policies::{Policies, of_gateway};
 use super::{Change, Setting, Source, log_file};
 use crate::clock::now;
 use crate::cores::Share;
@@ -52,6 +53,7 @@ pub(crate) struct Peer {
     /// The address of its metrics.
     admin: SocketAddr,
     objects: Objects,
+    policies: Policies,
     apps: Arc<Apps>,
     known: BTreeSet<String>,
 }
@@ -80,15 +82,8 @@ pub(super) fn build(cargo: &Path) -> anyhow::Result<PathBuf> {
 impl Peer {
     pub(super) async fn start(program: &Path, setting: &Setting<'_>) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("tidegate-bench-tidegate-").tempdir()?;
-        let mut manifests = manifests(setting.upstream, setting.endpoints, &Identity::new()?);
-        manifests.extend(setting.apps.into_iter().flat_map(|apps| deis::manifests(apps, setting.upstream.http)));
         let (address, secure, admin) = (free_address()?, free_address()?, free_address()?);
-        if setting.source == Source::Gateway {
-            let more =
-                (2..setting.listeners).map(|_| Ok(free_address()?.port())).collect::<anyhow::Result<Vec<u16>>>()?;
-            manifests.extend(gateway(address.port(), secure.port(), &more));
-        }
-        let manifests = manifests.iter().map(Value::to_string).collect::<Vec<_>>().join("\n---\n");
+        let manifests = first_manifests(setting, [address.port(), secure.port()])?;
         let given = folder.path().join("manifests");
         std::fs::create_dir(&given)?;
         std::fs::write(given.join("upstream.yaml"), manifests)?;
@@ -136,11 +131,26 @@ impl Peer {
             (group, api) = (first, None);
         }
         let (client, upstream) = (client(&kubeconfig).await?, setting.upstream.http);
-        let (objects, apps) =
-            (Objects::new(client.clone(), setting.source, upstream), Arc::new(Apps::new(client, upstream)));
-        let (program, known) = (program.to_owned(), BTreeSet::new());
-        let cached = setting.cached;
-        Ok(Self { group, share, program, arguments, cached, api, folder, address, secure, admin, objects, apps, known })
+        let (objects, policies) =
+            (Objects::new(client.clone(), setting.source, upstream), Policies::new(client.clone()));
+        let apps = Arc::new(Apps::new(client, upstream));
+        let (program, known, cached) = (program.to_owned(), BTreeSet::new(), setting.cached);
+        Ok(Self {
+            group,
+            share,
+            program,
+            arguments,
+            cached,
+            api,
+            folder,
+            address,
+            secure,
+            admin,
+            objects,
+            policies,
+            apps,
+            known,
+        })
     }
 
     pub(super) const fn address(&self) -> SocketAddr {
@@ -154,6 +164,11 @@ impl Peer {
     /// Its HTTPRoutes and Gateways.
     pub(crate) fn gateway_objects(&self) -> (Api<DynamicObject>, Api<DynamicObject>) {
         self.objects.of_gateway_api()
+    }
+
+    /// The policies of its Gateway and HTTPRoutes.
+    pub(super) fn policies(&self) -> Policies {
+        self.policies.clone()
     }
 
     /// The objects of applications, which it serves where it was started with some.
@@ -207,6 +222,12 @@ impl Peer {
         Ok(())
     }
 
+    /// Ends its process by a signal, after which the next one need not wait for its Lease, and leaves its API server.
+    pub(super) async fn pause(&mut self) -> anyhow::Result<()> {
+        ensure!(self.api.is_some(), "the API server would end with it");
+        self.group.terminate().await
+    }
+
     pub(super) fn restart(&mut self) -> anyhow::Result<Instant> {
         ensure!(self.api.is_some() || self.cached, "the API server would end with it");
         self.group.end();
@@ -214,6 +235,18 @@ impl Peer {
         self.group = spawn(&self.program, &self.arguments, self.folder.path(), Stdio::null(), self.share)?;
         Ok(begun)
     }
+}
+
+/// The manifests that are there from the start; a Gateway listens on these ports.
+fn first_manifests(setting: &Setting<'_>, [http, https]: [u16; 2]) -> anyhow::Result<String> {
+    let mut manifests = manifests(setting.upstream, setting.endpoints, &Identity::new()?);
+    manifests.extend(setting.apps.into_iter().flat_map(|apps| deis::manifests(apps, setting.upstream.http)));
+    if setting.source == Source::Gateway {
+        let more = (2..setting.listeners).map(|_| Ok(free_address()?.port())).collect::<anyhow::Result<Vec<u16>>>()?;
+        manifests.extend(gateway(http, https, &more));
+        manifests.extend((!setting.limits.is_none()).then(|| of_gateway(setting.limits)));
+    }
+    Ok(manifests.iter().map(Value::to_string).collect::<Vec<_>>().join("\n---\n"))
 }
 
 /// The arguments with which `tidegate run` serves the objects of another process.

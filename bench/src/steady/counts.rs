@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::{Args, BARE, NO_LOG, Report};
 use crate::callgrind;
 use crate::cores::Share;
+use crate::limits::Limits;
 use crate::load::{Amount, Case, h2load};
 use crate::peer::{self, Choice, Kind, Route, SECURE, Source, Target, Work};
 use crate::place::family;
@@ -64,9 +65,12 @@ enum Driver {
 
 impl Subject {
     /// Its command line. A bare Pingora knows no objects.
-    fn words(&self, source: Source) -> Vec<&'static str> {
-        let more: &[&str] = if source == Source::Gateway { &["--source", "gateway"] } else { &[] };
-        [self.words, self.driver.map(|_| more).unwrap_or_default()].concat()
+    fn words(&self, source: Source, limits: Limits) -> Vec<String> {
+        let source: &[&str] = if source == Source::Gateway { &["--source", "gateway"] } else { &[] };
+        let limits = (!limits.is_none()).then(|| limits.as_written());
+        let limits = limits.iter().flat_map(|limits| ["--limits", limits]);
+        let more = self.driver.map(|_| source.iter().copied().chain(limits)).into_iter().flatten();
+        self.words.iter().copied().chain(more).map(str::to_owned).collect()
     }
 }
 
@@ -110,6 +114,7 @@ impl Driver {
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     pub(super) subject: String,
+    pub(super) limits: Limits,
     pub(super) case: &'static str,
     /// Calls of the allocator, and the requested bytes, on any thread.
     pub(super) allocations: Option<f64>,
@@ -155,15 +160,22 @@ pub(super) async fn measure(args: &Args, choices: &[Choice], report: &mut Report
     let cases: Vec<Case> = CASES.into_iter().filter(asked).filter_map(Case::named).collect();
     ensure!(!cases.is_empty(), "the counted cases are {}", CASES.join(", "));
     let peers: Vec<&Choice> = choices.iter().filter(|choice| choice.kind != Kind::Tidegate).collect();
-    let progress = Progress::new(cases.len() * (SUBJECTS.len() + peers.len()));
+    let subjects: Vec<(&Subject, Limits)> = args
+        .peers
+        .limits()
+        .iter()
+        .flat_map(|limits| SUBJECTS.iter().map(move |subject| (subject, *limits)))
+        .filter(|(subject, limits)| limits.is_none() || subject.driver.is_some())
+        .collect();
+    let progress = Progress::new(cases.len() * (subjects.len() + peers.len()));
     for case in &cases {
         for choice in peers.iter().filter(|_| !tools.briefly || case.name == CASES[0]) {
             progress.say(format!("counts: {}, {}", case.name, choice.name()));
             report.counts.extend(of_peer(choice, case, args, tools, upstream).await?);
         }
-        for subject in &SUBJECTS {
-            progress.say(format!("counts: {}, {}", case.name, subject.name));
-            report.counts.push(of_subject(subject, case, tools, upstream).await?);
+        for (subject, limits) in &subjects {
+            progress.say(format!("counts: {}, {}", case.name, limits.named(subject.name)));
+            report.counts.push(of_subject(subject, *limits, case, tools, upstream).await?);
         }
     }
     progress.finish();
@@ -179,7 +191,7 @@ pub(super) fn check(rows: &[Row]) -> anyhow::Result<()> {
         eprintln!("not judged: system calls, which may not be traced here");
     }
     let instructions = |subject: &str, case: &str| {
-        let row = rows.iter().find(|row| row.subject == subject && row.case == case);
+        let row = rows.iter().find(|row| row.subject == subject && row.limits.is_none() && row.case == case);
         row.and_then(|row| row.instructions)
     };
     let own = instructions(NATIVE_SUBJECT, CASES[0]);
@@ -196,6 +208,9 @@ pub(super) fn check(rows: &[Row]) -> anyhow::Result<()> {
             "no instructions: {row:?}"
         );
         let Some(driver) = SUBJECTS.iter().find(|it| it.name == row.subject).and_then(|it| it.driver) else { continue };
+        if !row.limits.allocate_nothing() {
+            continue;
+        }
         let most = driver.most(&Case::named(row.case).context("a case")?);
         let bare = rows.iter().find(|other| other.subject == BARE && other.case == row.case);
         let bare = bare.and_then(|bare| bare.allocations).context("no counts of a bare Pingora")?;
@@ -217,8 +232,14 @@ fn is_always_counted(subject: &str, case: &str) -> bool {
     (case == CASES[0] && UNDER_CALLGRIND.contains(&subject)) || (case == HTTP2_CASE && subject == NATIVE_SUBJECT)
 }
 
-async fn of_subject(subject: &Subject, case: &Case, tools: Tools, upstream: &Upstream) -> anyhow::Result<Row> {
-    let words = &subject.words(tools.source);
+async fn of_subject(
+    subject: &Subject,
+    limits: Limits,
+    case: &Case,
+    tools: Tools,
+    upstream: &Upstream,
+) -> anyhow::Result<Row> {
+    let words = &subject.words(tools.source, limits);
     let mut running = Running::start(words, Share::ANY, upstream.http, &[]).await?;
     let (at, process) = ((running.plain, running.secure), running.process());
     let (mut few, mut many) = (0.0, 0.0);
@@ -240,6 +261,7 @@ async fn of_subject(subject: &Subject, case: &Case, tools: Tools, upstream: &Ups
     };
     Ok(Row {
         subject: subject.name.to_owned(),
+        limits,
         case: case.name,
         allocations: Some(each(few, many, tools.many)),
         bytes: Some(each(few_bytes, many_bytes, tools.many)),
@@ -273,6 +295,7 @@ async fn of_peer(
     };
     Ok(Some(Row {
         subject: choice.name(),
+        limits: Limits::default(),
         case: case.name,
         allocations: None,
         bytes: None,
@@ -314,7 +337,7 @@ async fn traced(
     strace.detach().await
 }
 
-async fn under_callgrind(words: &[&str], case: &Case, requests: usize, upstream: &Upstream) -> anyhow::Result<f64> {
+async fn under_callgrind(words: &[String], case: &Case, requests: usize, upstream: &Upstream) -> anyhow::Result<f64> {
     let folder = tempfile::tempdir()?;
     let out = folder.path().join("counts");
     let running = Running::start(words, Share::ANY, upstream.http, &valgrind(&out)).await?;

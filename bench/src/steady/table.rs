@@ -26,7 +26,7 @@ pub(super) fn print(report: &Report) {
         for row in &report.counts {
             let calls = row.calls.iter().filter(|(_, each)| **each >= 0.05);
             let calls: Vec<String> = calls.map(|(name, each)| format!("{name} {each:.2}")).collect();
-            println!("System calls of {} {}: {}", row.subject, row.case, calls.join(", "));
+            println!("System calls of {} {}: {}", row.limits.named(&row.subject), row.case, calls.join(", "));
         }
     }
 }
@@ -106,11 +106,12 @@ fn latency(rounds: &Rounds<'_>, of: fn(&Load) -> u64) -> String {
 
 fn counts(rows: &[Row]) -> Table {
     let lines = rows.iter().map(|row| {
-        let named = |name: &str| rows.iter().find(|other| other.case == row.case && other.subject == name);
+        let of_case = |other: &&Row| other.case == row.case && other.limits.is_none();
+        let named = |name: &str| rows.iter().filter(of_case).find(|other| other.subject == name);
         let ratio = nginx(&row.subject, named).and_then(|nginx| Some(row.instructions? / nginx.instructions?));
         vec![
             row.case.to_owned(),
-            row.subject.clone(),
+            row.limits.named(&row.subject),
             figure(row.allocations, 2),
             figure(row.bytes, 0),
             figure(row.syscalls, 2),

@@ -10,7 +10,7 @@ use tidegate_config::model::{Bind, BindKey, BindProtocol, Binds, Listener};
 use tidegate_config::object::Kind;
 use tidegate_config::project::{Projected, project};
 use tidegate_config::published::{Published, Publisher};
-use tidegate_control::options::{GatewayApi, GatewayServices, Options, Sources};
+use tidegate_control::options::{GatewayApi, GatewayServices, Kuadrant, Options, Sources};
 use tidegate_control::{Collection, Event};
 use tidegate_proxy::{AccessLogSink, Bound, Driver, Proxy};
 use tokio::sync::watch;
@@ -18,7 +18,8 @@ use tokio::sync::watch;
 use super::{IdentityFiles, tell};
 use crate::clock::now;
 use crate::core_loop::Core;
-use crate::peer::{Source as Routes, one_route};
+use crate::limits::Limits;
+use crate::peer::{Source as Routes, of_gateway, one_route};
 use crate::place::free_address;
 
 /// Its parameters.
@@ -36,6 +37,9 @@ pub struct Args {
     /// The kind of object that defines the route.
     #[arg(long, value_enum, default_value = "ingress")]
     source: Routes,
+    /// The limits of each request, where the route is an HTTPRoute.
+    #[arg(long, default_value = "0")]
+    limits: Limits,
     #[command(flatten)]
     identity: IdentityFiles,
 }
@@ -45,7 +49,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         Routes::Ingress => (Options { binds: binds(), ..Options::default() }, None),
         Routes::Gateway => (for_gateways(), Some([free_address()?.port(), free_address()?.port()])),
     };
-    let objects = one_route(args.upstream, &args.identity.read()?, ports);
+    let mut objects = one_route(args.upstream, &args.identity.read()?, ports);
+    objects.extend((!args.limits.is_none()).then(|| of_gateway(args.limits)));
     let (_publisher, published) = published(&objects, options)?;
     let (_told, changes) = watch::channel(published.pin().generation());
     let access_log = args.access_log.clone().map_or(AccessLogSink::Off, AccessLogSink::File);
@@ -84,7 +89,8 @@ pub(crate) fn for_gateways() -> Options {
         services: GatewayServices::Off,
         optional: false,
     };
-    Options { sources: Sources { gateway: Some(gateway), ..Sources::default() }, ..Options::default() }
+    let (gateway, kuadrant) = (Some(gateway), Some(Kuadrant::default()));
+    Options { sources: Sources { gateway, kuadrant, ..Sources::default() }, ..Options::default() }
 }
 
 /// The objects of a kind, with what an API server adds.
@@ -97,7 +103,7 @@ pub(crate) fn projected(kind: Kind, objects: &[Value]) -> anyhow::Result<Vec<Pro
         meta["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
         let projected = project(kind, object.to_string().as_bytes());
         let projected = projected.map_err(|why| anyhow::anyhow!("{object}: {why:?}"))?;
-        ensure!(projected.object.is_some(), "{:?}", projected.findings);
+        ensure!(projected.object.is_some() && projected.findings.is_empty(), "{:?}", projected.findings);
         Ok(projected)
     };
     of_kind.map(project).collect()

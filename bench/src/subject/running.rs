@@ -38,7 +38,7 @@ impl Running {
     /// # Errors
     /// When it does not start.
     pub(crate) async fn start(
-        words: &[&str],
+        words: &[String],
         share: Share,
         upstream: SocketAddr,
         under: &[OsString],

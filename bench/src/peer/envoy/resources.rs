@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::{Protocol, Target, Work, log_file};
 use crate::identity::Identity;
+use crate::limits::{Limits, UNREACHED};
 
 /// The files of its discovery, each in a folder of its own.
 pub(super) const FILES: [&str; 3] = [ROUTES, CLUSTERS, ENDPOINTS];
@@ -23,9 +24,9 @@ pub(super) struct Sockets {
     pub(super) admin: SocketAddr,
 }
 
-/// The static part: sockets, the work on every request, and the paths of discovery.
-pub(super) fn bootstrap(folder: &Path, sockets: Sockets, identity: &Identity, work: Work) -> Value {
-    let connections = |name| connections(folder, name, work);
+/// The static part: sockets, the work and the limits of every request, and the paths of discovery.
+pub(super) fn bootstrap(folder: &Path, sockets: Sockets, identity: &Identity, work: Work, limits: Limits) -> Value {
+    let connections = |name| connections(folder, name, work, limits);
     let mut bootstrap = json!({
         "node": {"id": "bench", "cluster": "bench"},
         "admin": {"address": address(sockets.admin)},
@@ -179,7 +180,7 @@ fn tls(identity: &Identity) -> Value {
 }
 
 /// The filters for the connections of a listener.
-fn connections(folder: &Path, name: &str, work: Work) -> Value {
+fn connections(folder: &Path, name: &str, work: Work, limits: Limits) -> Value {
     let mut router = json!({
         "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
         "suppress_envoy_headers": true,
@@ -200,8 +201,24 @@ fn connections(folder: &Path, name: &str, work: Work) -> Value {
         manager["generate_request_id"] = json!(false);
         router["dynamic_stats"] = json!(false);
     }
-    manager["http_filters"] = json!([{"name": "envoy.filters.http.router", "typed_config": router}]);
+    let router = json!({"name": "envoy.filters.http.router", "typed_config": router});
+    manager["http_filters"] = (0..limits.count()).map(limit).chain([router]).collect();
     json!({"name": "envoy.filters.network.http_connection_manager", "typed_config": manager})
+}
+
+/// A limit for all requests together: a filter has one bucket.
+fn limit(number: u16) -> Value {
+    let always = json!({"default_value": {"numerator": 100, "denominator": "HUNDRED"}});
+    json!({
+        "name": format!("limit-{number}"),
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit",
+            "stat_prefix": format!("limit_{number}"),
+            "token_bucket": {"max_tokens": UNREACHED, "tokens_per_fill": UNREACHED, "fill_interval": "3600s"},
+            "filter_enabled": always,
+            "filter_enforced": always,
+        },
+    })
 }
 
 /// One line of JSON per request, with the fields of Tidegate's. Envoy buffers lines by default.

@@ -4,7 +4,8 @@ use super::*;
 
 fn row(subject: &str, case: &'static str, allocations: f64, syscalls: Option<f64>) -> Row {
     let (subject, calls, instructions) = (subject.to_owned(), BTreeMap::new(), Some(50_000.0));
-    Row { subject, case, allocations: Some(allocations), bytes: None, syscalls, calls, instructions }
+    let limits = Limits::default();
+    Row { subject, limits, case, allocations: Some(allocations), bytes: None, syscalls, calls, instructions }
 }
 
 #[track_caller]
