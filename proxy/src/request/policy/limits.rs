@@ -154,12 +154,9 @@ fn values<H: Head + ?Sized>(counters: &Counters, limit: &Limit, attributes: &Att
     }
     let mut values = counters.values();
     for expression in &limit.counters {
-        match expression.value(attributes) {
-            Ok(value) => values.add(&value),
-            Err(_) => {
-                counters.failed(limit, FailedExpression::Counter);
-                return Values::Failed;
-            }
+        if expression.with_value(attributes, |value| values.add(value)).is_err() {
+            counters.failed(limit, FailedExpression::Counter);
+            return Values::Failed;
         }
     }
     values.finish()

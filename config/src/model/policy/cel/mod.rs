@@ -189,6 +189,23 @@ impl ValueExpression {
         }
     }
 
+    /// The result of a function of its value, without an allocation if the expression is one attribute.
+    ///
+    /// # Errors
+    /// As of [`Self::value`].
+    pub fn with_value<H: Head + ?Sized, T>(
+        &self,
+        attributes: &Attributes<'_, H>,
+        read: impl FnOnce(&str) -> T,
+    ) -> Result<T, EvaluationError> {
+        match &self.0.form {
+            Form::Native(attribute) => {
+                attribute.with_text(attributes, read).ok_or_else(|| EvaluationError::absent(attribute))
+            }
+            Form::Interpreted(program) => program.evaluate(attributes, program::text).map(|text| read(&text)),
+        }
+    }
+
     /// Its value for a request as JSON.
     ///
     /// # Errors

@@ -68,11 +68,11 @@ fn head() -> SampleHead {
 #[track_caller]
 fn value(source: &str, want: &str) {
     let expression = ValueExpression::new(source).unwrap_or_else(|why| panic!("{source}: {why}"));
-    let got = with(&head(), |attributes| match expression.value(attributes) {
-        Ok(value) => value.into_owned(),
-        Err(error) => format!("!{error}"),
-    });
+    let text = |value: Result<String, EvaluationError>| value.unwrap_or_else(|error| format!("!{error}"));
+    let got = with(&head(), |attributes| text(expression.value(attributes).map(Cow::into_owned)));
     assert_eq!(got, want, "{source}");
+    let read = with(&head(), |attributes| text(expression.with_value(attributes, str::to_owned)));
+    assert_eq!(read, want, "{source}");
 }
 
 #[test]
