@@ -184,7 +184,7 @@ impl Cluster {
         let mut certificate = self.certificates.as_ref()?.get(version)?.clone();
         certificate.secret = self.name(i);
         certificate.names = [self.host(&app(i), i), self.host(&format!("new-{i:06}"), i)].into();
-        let secret = Secret { name: self.name(i), certificate: Ok(Arc::new(certificate)) };
+        let secret = Secret { name: self.name(i), certificate: Ok(Arc::new(certificate)), api_key: None };
         Some(projected(Kind::Secret, secret.name.clone(), Object::Secret(Arc::new(secret))))
     }
 
