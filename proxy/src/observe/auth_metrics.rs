@@ -13,7 +13,7 @@ use crate::sweep_trigger::SweepTrigger;
 /// The maximum number of rules with series of their own; further ones are counted as `other`.
 const RULES_MAX: usize = 10_000;
 
-/// What a rule did to a request.
+/// The effect of a rule on a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AuthEffect {
     /// It identified the client of an allowed request.

@@ -38,7 +38,7 @@ pub struct Attributes<'a, H: ?Sized> {
     pub share: Option<&'a WeightedTarget>,
     /// The policies of its path, if there are any.
     pub policies: Option<&'a PathPolicies>,
-    /// What its policies know of its client; `None` before they have asked.
+    /// The facts about its client that policies have established; `None` before they have.
     pub auth: Option<&'a AuthDocument>,
     /// The settings that apply.
     pub effective: &'a Effective,

@@ -204,7 +204,7 @@ impl Answer<'_> {
 }
 
 impl PolicyProgress {
-    /// What authentication and authorisation have given the request, if they have allowed it.
+    /// The result of authentication and authorisation, if they have allowed the request.
     #[must_use]
     pub const fn grant(&self) -> Option<&Arc<AuthGrant>> {
         self.grant.as_ref()

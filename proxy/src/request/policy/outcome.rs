@@ -14,7 +14,7 @@ use crate::limit::{LimitDecision, LimitName, LimitNotice};
 pub(crate) struct PolicyOutcome {
     /// The CORS headers of responses, if the route has a policy.
     pub(in crate::request) cors: Option<Box<HeaderEdits>>,
-    /// What authentication and authorisation have given it. Its edits of the request apply before all others.
+    /// The result of authentication and authorisation. Its edits of the request apply before all others.
     pub(in crate::request) auth: Option<Arc<AuthGrant>>,
     /// The rule of authentication or authorisation that refuses it.
     pub(in crate::request) refused_by: Option<Box<AuthRuleName>>,

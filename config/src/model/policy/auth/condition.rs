@@ -40,7 +40,7 @@ pub enum Operator {
     Differs(Box<str>),
     /// `incl`: the value is a list with an element whose text is this one.
     Includes(Box<str>),
-    /// `excl`: the value is no list with such an element.
+    /// `excl`: the value is not a list with such an element.
     Excludes(Box<str>),
     /// `matches`: a part of the text of the value matches this regular expression.
     Matches(Expression),

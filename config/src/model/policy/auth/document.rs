@@ -1,4 +1,4 @@
-//! What is known of the client of a request: `auth` in expressions.
+//! The facts about the client of a request: `auth` in expressions.
 
 use std::fmt;
 

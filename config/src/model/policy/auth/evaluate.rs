@@ -16,10 +16,10 @@ use super::{
 };
 use crate::object::ObjectRef;
 
-/// What an allowed request is given.
+/// The result for an allowed request.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AuthGrant {
-    /// What is known of the client, for the steps after this one.
+    /// The facts about the client, for the steps after this one.
     pub document: AuthDocument,
     /// The edits of the request to the endpoint. No header that a rule of the path makes is taken from the client.
     pub request: HeaderEdits,
@@ -62,7 +62,7 @@ enum Part {
     Failed,
 }
 
-/// What a rule says about a request.
+/// The verdict of a rule about a request.
 enum Said<T> {
     Yes(T),
     No,
@@ -111,7 +111,7 @@ struct Decision<'d, 'a, H: ?Sized> {
 }
 
 impl<H: Head + ?Sized> Decision<'_, '_, H> {
-    /// The request with what is known so far.
+    /// The request with the facts so far.
     fn known(&self) -> Attributes<'_, H> {
         self.attributes.with_auth(&self.document)
     }

@@ -15,7 +15,7 @@ pub struct PathAuth {
     pub authentication: Box<[Arc<AuthRule<Authentication>>]>,
     /// In the order in which they are evaluated. All must pass.
     pub authorization: Box<[Arc<AuthRule<Authorization>>]>,
-    /// What an allowed request is given, in the order of evaluation.
+    /// The rules for an allowed request, in the order of evaluation.
     pub success: Box<[Arc<AuthRule<Success>>]>,
     /// The answer to a request without a valid identity.
     pub unauthenticated: Option<Arc<AuthRule<Denial>>>,
@@ -44,7 +44,7 @@ impl PathAuth {
     }
 }
 
-/// One rule of a policy; `R` is what it does.
+/// One rule of a policy; `R` is its action.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct AuthRule<R> {
     /// The policy that declares it.
@@ -59,7 +59,7 @@ pub struct AuthRule<R> {
     pub when: Box<[AuthCondition]>,
     /// Whether the policy refuses no request and only counts what it would refuse (`tidegate.io/enforcement: shadow`).
     pub shadow: bool,
-    /// What it does.
+    /// The action.
     pub rule: R,
 }
 

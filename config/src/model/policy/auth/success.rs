@@ -1,4 +1,4 @@
-//! What an allowed request is given.
+//! Headers and values for an allowed request.
 
 use std::sync::Arc;
 

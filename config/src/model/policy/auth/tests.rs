@@ -117,7 +117,7 @@ fn one_rule_of_authentication_must_succeed() {
 }
 
 #[test]
-fn a_rule_whose_conditions_fail_identifies_nobody_and_allows_nothing() {
+fn a_rule_whose_conditions_fail_gives_no_identity_and_allows_nothing() {
     let get = SampleHead::new("GET");
     let check_when = |policy: &[&str], own: &[&str], want: (u16, u16)| {
         let conditions = |of: &[&str]| of.iter().map(|one| when(one)).collect::<Vec<_>>();
@@ -132,7 +132,7 @@ fn a_rule_whose_conditions_fail_identifies_nobody_and_allows_nothing() {
     check_when(&["true"], &["true"], (401, 403));
     // Its policy has no part in the request.
     check_when(&["false"], &["true"], (0, 0));
-    // It is skipped: then nobody has identified the client.
+    // It is skipped: then the client has no identity.
     check_when(&["true"], &["false"], (401, 0));
     let absent = "request.headers['x-none'] == ''";
     check_when(&[absent], &["true"], (401, 403));
