@@ -2,6 +2,8 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
+#[path = "gateway/auth.rs"]
+mod auth;
 #[path = "gateway/datagrams.rs"]
 mod datagrams;
 #[path = "gateway/external_auth.rs"]
@@ -31,6 +33,7 @@ use tidegate_tests::{Answer, Dev, Kubectl, certificate_of, eventually, get, http
 
 const GATEWAY: &str = include_str!("../../examples/gateway/gateway.yaml");
 const ROUTES: &str = include_str!("../../examples/gateway/routes.yaml");
+const AUTH: &str = include_str!("../../examples/gateway/auth.yaml");
 const LIMITS: &str = include_str!("../../examples/gateway/limits.yaml");
 const SHOP: &str = include_str!("../../examples/gateway/shop.yaml");
 
