@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue};
 use serde::{Serialize, Serializer};
 
 use super::super::super::condition::Head;
-use super::super::super::filter::{CONNECTION_HEADERS, DirectResponse};
+use super::super::super::filter::DirectResponse;
 use super::super::Attributes;
 use super::evaluate::text_of;
 use super::{AuthRuleName, AuthValue, Authentication, AuthenticationMethod, Credentials};
@@ -22,7 +22,7 @@ pub struct Denial {
     pub status: Option<u16>,
     /// `message`, which is sent as `X-Ext-Auth-Reason`.
     pub message: Option<AuthValue>,
-    /// `headers`. Those that frame the response or belong to the connection are not sent.
+    /// `headers`, none of which frames the response or belongs to the connection.
     #[serde(serialize_with = "names")]
     pub headers: Box<[(HeaderName, AuthValue)]>,
     /// `body`.
@@ -103,9 +103,7 @@ impl Denial {
     ) -> DirectResponse {
         let text = |value: &AuthValue| value.json(attributes).map(|value| text_of(&value));
         let header = |value: &AuthValue| HeaderValue::try_from(text(value)?).ok();
-        let may_be_sent = |name: &HeaderName| *name != CONTENT_LENGTH && !CONNECTION_HEADERS.contains(name);
-        let given = self.headers.iter().filter(|(name, _)| may_be_sent(name));
-        let given = given.filter_map(|(name, value)| Some((name.clone(), header(value)?)));
+        let given = self.headers.iter().filter_map(|(name, value)| Some((name.clone(), header(value)?)));
         let (types, given): (Vec<_>, Vec<_>) = given.partition(|(name, _)| *name == CONTENT_TYPE);
         let challenges = challenges.iter().filter(|_| self.headers.is_empty());
         let challenges = challenges.map(|challenge| (WWW_AUTHENTICATE, challenge.clone()));

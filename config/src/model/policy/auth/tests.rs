@@ -291,8 +291,6 @@ fn a_refusal_is_answered_as_a_policy_says() {
         message: Some(expression("'log in'")),
         headers: [
             header("location", "'https://login.test/?to=' + request.path"),
-            header("content-length", "'7'"),
-            header("connection", "'close'"),
             header("x-none", "request.headers['x-none']"),
         ]
         .into(),
