@@ -129,7 +129,11 @@ impl Serialize for Limits {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_config::object::Kind;
+
     use super::*;
+    use crate::peer::of_gateway;
+    use crate::subject::edge::projected;
 
     #[track_caller]
     fn check(text: &str, want: Option<(u16, Expressions)>) {
@@ -146,5 +150,13 @@ mod tests {
         check("101", None);
         check("-native", None);
         check("10-fast", None);
+    }
+
+    #[test]
+    fn every_limit_can_be_enforced() {
+        for text in ["100", "100-native", "100-interpreted"] {
+            let policy = of_gateway(text.parse().unwrap());
+            assert_eq!(projected(Kind::RateLimitPolicy, &[policy]).unwrap().len(), 1, "{text}");
+        }
     }
 }
