@@ -428,14 +428,14 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_limited(route: &Route, head: &SampleHead, refuses: bool, want: (&[&str], u16)) {
-        check_waiting(route, head, State { refuses, ..State::default() }, want);
+    fn check_limited(route: &Route, head: &SampleHead, refuses: bool, want: &[&str], want_status: u16) {
+        check_waiting(route, head, State { refuses, ..State::default() }, want, want_status);
     }
 
     /// The events of a request with a limit: `charge`, `counts` for each wait before, and the question for each service
     /// by its name, which is allowed; then the status of the answer, or 0 for a request that is forwarded.
     #[track_caller]
-    fn check_waiting(route: &Route, head: &SampleHead, mut state: State, want: (&[&str], u16)) {
+    fn check_waiting(route: &Route, head: &SampleHead, mut state: State, want: &[&str], want_status: u16) {
         let limit = Arc::new(Limit {
             id: LimitId::new(ObjectRef::new(Kind::RateLimitPolicy, ObjectName::new("shop", "p")), "ip".into()),
             when: Box::default(),
@@ -457,7 +457,7 @@ mod tests {
             }
         };
         let events = state.events;
-        assert_eq!((events.iter().map(|event| &**event).collect::<Vec<_>>(), status), (want.0.to_vec(), want.1));
+        assert_eq!((events.iter().map(|event| &**event).collect::<Vec<_>>(), status), (want.to_vec(), want_status));
     }
 
     #[test]
@@ -466,18 +466,18 @@ mod tests {
         let to = |external_auth| share(Destination::Target(target("web")), external_auth, &[]);
         let tls = Guard::RequireTls { status: 308 };
         let get = SampleHead::new("GET");
-        check_limited(&route(&[], &[], to(None)), &get, false, (&["charge"], 0));
-        check_limited(&route(&[], &[], to(None)), &get, true, (&["charge"], 429));
+        check_limited(&route(&[], &[], to(None)), &get, false, &["charge"], 0);
+        check_limited(&route(&[], &[], to(None)), &get, true, &["charge"], 429);
         let guards = [Guard::RequireEndpoints, ask("first"), ask("second")];
-        check_limited(&route(&guards, &[], to(None)), &get, false, (&["charge", "first", "second"], 0));
-        check_limited(&route(&guards, &[], to(None)), &get, true, (&["charge"], 429));
-        check_limited(&route(&[], &[], to(Some(service("share")))), &get, false, (&["charge", "share"], 0));
-        check_limited(&route(std::slice::from_ref(&tls), &[], to(None)), &get, false, (&[], 308));
-        check_limited(&route(&[ask("first"), tls], &[], to(None)), &get, false, (&["charge", "first"], 308));
+        check_limited(&route(&guards, &[], to(None)), &get, false, &["charge", "first", "second"], 0);
+        check_limited(&route(&guards, &[], to(None)), &get, true, &["charge"], 429);
+        check_limited(&route(&[], &[], to(Some(service("share")))), &get, false, &["charge", "share"], 0);
+        check_limited(&route(std::slice::from_ref(&tls), &[], to(None)), &get, false, &[], 308);
+        check_limited(&route(&[ask("first"), tls], &[], to(None)), &get, false, &["charge", "first"], 308);
         let lines = [("origin", "https://a.test"), ("access-control-request-method", "PUT")];
         let preflight = SampleHead::new("OPTIONS").with(&lines);
-        check_limited(&route(&guards, &[cors(5)], to(None)), &preflight, true, (&[], 200));
-        check_limited(&route(&guards, &[], to(None)), &preflight, true, (&["charge"], 429));
+        check_limited(&route(&guards, &[cors(5)], to(None)), &preflight, true, &[], 200);
+        check_limited(&route(&guards, &[], to(None)), &preflight, true, &["charge"], 429);
     }
 
     #[test]
@@ -486,15 +486,15 @@ mod tests {
         let to = |external_auth| share(Destination::Target(target("web")), external_auth, &[]);
         let (get, plain) = (SampleHead::new("GET"), route(&[], &[], to(None)));
         let state = |waits, refuses| State { waits, refuses, ..State::default() };
-        check_waiting(&plain, &get, state(1, false), (&["counts", "charge"], 0));
-        check_waiting(&plain, &get, state(2, true), (&["counts", "counts", "charge"], 429));
+        check_waiting(&plain, &get, state(1, false), &["counts", "charge"], 0);
+        check_waiting(&plain, &get, state(2, true), &["counts", "counts", "charge"], 429);
         let guards = [Guard::RequireEndpoints, ask("first"), ask("second")];
         let asking = route(&guards, &[], to(Some(service("share"))));
-        check_waiting(&asking, &get, state(1, false), (&["counts", "charge", "first", "second", "share"], 0));
-        check_waiting(&asking, &get, state(1, true), (&["counts", "charge"], 429));
+        check_waiting(&asking, &get, state(1, false), &["counts", "charge", "first", "second", "share"], 0);
+        check_waiting(&asking, &get, state(1, true), &["counts", "charge"], 429);
         let lines = [("origin", "https://a.test"), ("access-control-request-method", "PUT")];
         let preflight = SampleHead::new("OPTIONS").with(&lines);
-        check_waiting(&route(&guards, &[cors(5)], to(None)), &preflight, state(1, true), (&[], 200));
+        check_waiting(&route(&guards, &[cors(5)], to(None)), &preflight, state(1, true), &[], 200);
     }
 
     #[test]
