@@ -1,6 +1,7 @@
-//! The counter of a rate limit in every interleaving of the threads that use it, as loom plays them.
+//! The counter of a rate limit, and the lease of a store, in every interleaving of the threads that use them, as loom
+//! plays them.
 //!
-//! The file of the counter is compiled here a second time with loom's atomics instead of the standard library's. The
+//! The files of both are compiled here a second time with loom's atomics instead of the standard library's. The
 //! usual `--cfg loom` would reach every dependency and disable tokio's network.
 
 #![allow(dead_code, reason = "of the counter, this uses a part")]
@@ -9,9 +10,12 @@
 #[path = "../src/limit/counter.rs"]
 mod counter;
 
+#[path = "loom/limit.rs"]
+mod limit;
+
 /// The types shared between threads, in loom's version.
 mod sync {
-    pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 }
 
 use std::time::Duration;

@@ -160,6 +160,7 @@ async fn replicas_divide_a_limit_while_the_store_is_away() {
         shows(replica, "tidegate_limit_store_up 0").await;
     }
     load.is_refused().await;
+    assert!(load.passed() <= 90 + 2 * 30, "{}", load.passed());
     // Under load it comes back, without counts, and hangs: no request waits for it, and those that are refused stay so.
     let redis = Redis::start_at(address).await.unwrap();
     for replica in &replicas {

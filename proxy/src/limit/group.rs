@@ -126,6 +126,15 @@ impl Tally {
     }
 }
 
+impl ValueCounter {
+    fn in_use(&self) -> &Tally {
+        if !self.used.load(Relaxed) {
+            self.used.store(true, Relaxed);
+        }
+        &self.tally
+    }
+}
+
 impl Group {
     /// A group without counters, of a policy of this namespace.
     pub(super) fn new(
@@ -165,6 +174,15 @@ impl Group {
             },
         };
         tally.counter.left(self.window, now, max)
+    }
+
+    /// The counter of these values, if there is one.
+    pub(super) fn known<'p>(&'p self, values: Values, pinned: &'p Pinned<'_>) -> Option<&'p Tally> {
+        match values {
+            Values::Shared => Some(&self.shared),
+            Values::Failed => Some(&self.failed),
+            Values::Of(key) => self.found(key, pinned).map(ValueCounter::in_use),
+        }
     }
 
     /// The counter of these values, which is made if need be.
@@ -222,10 +240,7 @@ impl Group {
 
     fn found_or_made<'p>(&'p self, values: ValuesKey, pinned: &'p Pinned<'_>, now: Tick, max: u32) -> &'p Tally {
         if let Some(found) = self.found(values, pinned) {
-            if !found.used.load(Relaxed) {
-                found.used.store(true, Relaxed);
-            }
-            return &found.tally;
+            return found.in_use();
         }
         // One that was removed is no longer in the ring, and may still be in the map.
         self.take_out(values, pinned);

@@ -234,23 +234,21 @@ impl Counters {
         &self,
         charges: &[LimitCharge<'l>],
         (groups, pinned): (&Groups<'_>, &Pinned<'_>),
-        asking: (u64, bool),
+        (now_ms, may_wait): (u64, bool),
     ) -> Option<Attempt<'l>> {
         let mut places: SmallVec<[Place<'_, 'l>; RATES]> = SmallVec::new();
-        let mut attempt = Attempt::default();
+        let (mut attempt, mut is_unasked) = (Attempt::default(), false);
         for charge in charges {
             let first = places.len();
             let mut exceeded = None;
             for rate in &charge.limit.rates {
                 let group = self.group(groups, charge.limit, rate);
-                let (place, view) = Place::new(charge, rate, group, pinned, asking);
+                let (place, view) = Place::new(charge, rate, group, pinned, now_ms);
                 match view {
                     View::Left(left) if left.requests == 0 => exceeded = later(exceeded, place.state(left)),
-                    View::Left(_) => {}
-                    View::Asks(lease) => attempt.leases.push(Arc::clone(lease)),
-                    View::Uncounted => attempt.decision.is_uncounted = true,
+                    View::Unasked => is_unasked = true,
+                    View::Left(_) | View::Asks(_) | View::Uncounted => {}
                 }
-                attempt.is_alone |= place.is_alone();
                 places.push(place);
             }
             if let Some(state) = exceeded {
@@ -258,7 +256,9 @@ impl Counters {
                 attempt.exceeded(state);
             }
         }
-        attempt.is_alone |= attempt.decision.is_uncounted;
+        if is_unasked && attempt.decision.refused_by.is_none() {
+            attempt.ask_first(&mut places, pinned, may_wait);
+        }
         let is_decided = attempt.decision.refused_by.is_some() || attempt.decision.is_uncounted;
         (is_decided || !attempt.leases.is_empty() || attempt.charge_all(&places, pinned)).then_some(attempt)
     }
@@ -354,6 +354,33 @@ impl<'l> Attempt<'l> {
             self.decision.shadow = later(self.decision.shadow, state);
         } else {
             self.decision.refused_by = later(self.decision.refused_by, state);
+        }
+    }
+
+    /// Asks the store for the places whose leases are empty, or looks at what this process may admit by itself. All
+    /// places of a limit in shadow mode that has nothing left are removed.
+    fn ask_first<'g>(&mut self, places: &mut SmallVec<[Place<'g, 'l>; RATES]>, pinned: &'g Pinned<'_>, may_wait: bool) {
+        let mut exceeded: SmallVec<[RateState<'l>; 4]> = SmallVec::new();
+        for place in &mut *places {
+            let view = place.ask_first(pinned, may_wait);
+            self.is_alone |= matches!(view, Some(View::Left(_) | View::Uncounted));
+            match view {
+                Some(View::Left(left)) if left.requests == 0 => {
+                    let state = place.state(left);
+                    match exceeded.iter_mut().find(|other| std::ptr::eq(other.limit, state.limit)) {
+                        Some(other) if other.resets_in < state.resets_in => *other = state,
+                        Some(_) => {}
+                        None => exceeded.push(state),
+                    }
+                }
+                Some(View::Asks(lease)) => self.leases.push(Arc::clone(lease)),
+                Some(View::Uncounted) => self.decision.is_uncounted = true,
+                Some(View::Left(_) | View::Unasked) | None => {}
+            }
+        }
+        for state in exceeded {
+            places.retain(|place| !std::ptr::eq(place.limit, state.limit));
+            self.exceeded(state);
         }
     }
 

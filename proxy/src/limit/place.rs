@@ -32,6 +32,8 @@ enum Source<'g> {
     Alone(u32),
     /// A lease of the store.
     Lease(&'g Tally, &'g Arc<Lease>),
+    /// A lease that the store has to be asked for first.
+    Unasked(&'g Leases),
 }
 
 /// Where the request was counted, and what takes it back.
@@ -45,6 +47,8 @@ enum Charged<'g> {
 pub(super) enum View<'g> {
     /// So much is left.
     Left(Left),
+    /// The store has to be asked, by [`Place::ask_first`].
+    Unasked,
     /// The store is being asked.
     Asks(&'g Arc<Lease>),
     /// The request cannot be counted.
@@ -60,46 +64,63 @@ pub(super) enum NotCharged<'l> {
 }
 
 impl<'g, 'l> Place<'g, 'l> {
-    /// The place of a rate, and what it says. With `may_wait` the store is asked if the lease is empty.
+    /// The place of a rate, and what it says.
     pub(super) fn new(
         charge: &LimitCharge<'l>,
         rate: &'l Rate,
         group: &'g Group,
         pinned: &'g Pinned<'_>,
-        (now_ms, may_wait): (u64, bool),
+        now_ms: u64,
     ) -> (Self, View<'g>) {
         let now = group.window.tick(now_ms);
         let (limit, values, source) = (charge.limit, charge.values, Source::Counter(rate.max));
         let mut place = Self { group, limit, rate, values, now, source, charged: Cell::new(None) };
         let view = match &group.leases {
             None => View::Left(group.left(values, pinned, now, rate.max)),
-            Some(leases) => place.view_leased(leases, pinned, may_wait),
+            Some(leases) => place.view_leased(leases, pinned),
         };
         (place, view)
     }
 
-    fn view_leased(&mut self, leases: &'g Leases, pinned: &'g Pinned<'_>, may_wait: bool) -> View<'g> {
-        let (store, max) = (&*leases.store, self.rate.max);
-        let tally = self.group.tally(self.values, pinned, self.now, max);
-        let Some(lease) = tally.lease.as_ref().filter(|_| max > 0) else {
-            self.source = Source::Counter(store.part(max));
-            return View::Left(tally.counter.left(self.group.window, self.now, store.part(max)));
-        };
-        match lease.state(self.now) {
-            LeaseState::Held(left) => {
+    /// What is known without the store. Nothing is made or asked: another limit may refuse the request.
+    fn view_leased(&mut self, leases: &'g Leases, pinned: &'g Pinned<'_>) -> View<'g> {
+        let max = self.rate.max;
+        if max == 0 || !leases.are_shared() {
+            let part = leases.store.part(max);
+            self.source = Source::Counter(part);
+            return View::Left(self.group.left(self.values, pinned, self.now, part));
+        }
+        let known = self.group.known(self.values, pinned).and_then(|tally| Some((tally, tally.lease.as_ref()?)));
+        let state = known.map_or(LeaseState::Empty, |(_, lease)| lease.state(self.now));
+        match (state, known) {
+            (LeaseState::Held(left), Some((tally, lease))) => {
                 self.source = Source::Lease(tally, lease);
                 View::Left(left)
             }
-            LeaseState::Exhausted(left) => View::Left(left),
-            LeaseState::Empty if may_wait && self.ask(tally, lease, store) => View::Asks(lease),
-            // A limit in shadow mode refuses nothing in any case.
-            LeaseState::Empty if store.away() == StoreAway::Refuse && !self.limit.shadow => View::Uncounted,
-            LeaseState::Empty => {
-                let part = store.part(max).saturating_sub(lease.used(self.now));
-                self.source = Source::Alone(part);
-                View::Left(tally.counter.left(self.group.window, self.now, part))
+            (LeaseState::Exhausted(left), _) => View::Left(left),
+            (LeaseState::Held(_) | LeaseState::Empty, _) => {
+                self.source = Source::Unasked(leases);
+                View::Unasked
             }
         }
+    }
+
+    /// Asks the store if that has to be done and `may_wait` is true, or else counts without it.
+    pub(super) fn ask_first(&mut self, pinned: &'g Pinned<'_>, may_wait: bool) -> Option<View<'g>> {
+        let Source::Unasked(leases) = self.source else { return None };
+        let (store, max) = (&*leases.store, self.rate.max);
+        let tally = self.group.tally(self.values, pinned, self.now, max);
+        let lease = tally.lease.as_ref();
+        if let Some(lease) = lease.filter(|lease| may_wait && self.ask(tally, lease, store)) {
+            return Some(View::Asks(lease));
+        }
+        // A limit in shadow mode refuses nothing in any case.
+        if store.away() == StoreAway::Refuse && !self.limit.shadow {
+            return Some(View::Uncounted);
+        }
+        let part = store.part(max).saturating_sub(lease.map_or(0, |lease| lease.used(self.now)));
+        self.source = Source::Alone(part);
+        Some(View::Left(tally.counter.left(self.group.window, self.now, part)))
     }
 
     fn ask(&self, tally: &Tally, lease: &Arc<Lease>, store: &Store) -> bool {
@@ -125,6 +146,7 @@ impl<'g, 'l> Place<'g, 'l> {
                 }
                 Ok(self.state(left))
             }
+            Source::Unasked(_) => Err(NotCharged::Lost),
         }
     }
 
@@ -140,11 +162,6 @@ impl<'g, 'l> Place<'g, 'l> {
     /// Returns `true` if the request was counted.
     pub(super) fn is_charged(&self) -> bool {
         self.charged.get().is_some()
-    }
-
-    /// Returns `true` if this process decides because the store does not answer.
-    pub(super) const fn is_alone(&self) -> bool {
-        matches!(self.source, Source::Alone(_))
     }
 
     /// The state of the rate with so much left.

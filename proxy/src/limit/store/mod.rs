@@ -171,6 +171,11 @@ impl Leases {
         Self { store: Arc::clone(store), limit: (window >= SHARED_WINDOW_MIN).then(key) }
     }
 
+    /// Returns `true` if the window is long enough for leases.
+    pub(super) const fn are_shared(&self) -> bool {
+        self.limit.is_some()
+    }
+
     /// An empty lease of a counter; `None` if each replica counts its part.
     pub(super) fn lease(&self, values: CounterValues) -> Option<Arc<Lease>> {
         let (limit, length) = self.limit?;

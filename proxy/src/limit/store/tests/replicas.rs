@@ -37,11 +37,15 @@ struct Replica {
 
 impl Replica {
     fn start(port: u16, away: StoreAway) -> Self {
+        Self::start_with(port, away, false)
+    }
+
+    fn start_with(port: u16, away: StoreAway, cluster: bool) -> Self {
         let (registry, sweep_trigger) = (Registry::new(), Arc::new(SweepTrigger::default()));
         let metrics = Arc::new(LimitMetrics::register(&registry, Arc::clone(&sweep_trigger)).unwrap());
         let store = LimitStore {
             nodes: vec![StoreNode { host: "127.0.0.1".to_owned(), port }],
-            cluster: false,
+            cluster,
             tls: false,
             user: None,
             database: 0,
@@ -70,17 +74,15 @@ impl Replica {
         values.finish()
     }
 
+    fn charges<'l>(&self, limits: &[(&'l Limit, &str)]) -> Vec<LimitCharge<'l>> {
+        limits.iter().map(|(limit, values)| LimitCharge { limit, values: self.values(values) }).collect()
+    }
+
     /// A request that waits for the store as long as any does.
     async fn request(&self, limits: &[(&Limit, &str)]) -> Outcome {
-        let charge = |(limit, text): &(&'static Limit, &str)| LimitCharge { limit, values: self.values(text) };
-        // Decisions name their limits; these live as long as the test.
-        let limits: Vec<(&'static Limit, &str)> =
-            limits.iter().map(|(limit, text)| (&*Box::leak(Box::new(Limit::clone(limit))), *text)).collect();
-        let charges: Vec<LimitCharge<'_>> = limits.iter().map(charge).collect();
-        let mut until = None;
+        let (charges, mut until) = (self.charges(limits), None);
         loop {
-            let decided = self.counters.decide(&charges, clock::now(), until);
-            match decided {
+            match self.counters.decide(&charges, clock::now(), until) {
                 Ok(LimitDecision { refused_by: Some(_), .. }) => return Limited,
                 Ok(LimitDecision { is_uncounted: true, .. }) => return Uncounted,
                 Ok(LimitDecision { .. }) => return Passed,
@@ -202,6 +204,35 @@ async fn a_request_is_counted_in_all_limits_or_in_none() {
     assert_eq!(counted(&server).await, 3 * 21);
 }
 
+/// A flood that one limit refuses makes no counters of the others, in the store or here.
+#[tokio::test]
+async fn a_refused_request_asks_the_store_for_nothing() {
+    let Some(server) = Server::start().await else { return };
+    let replicas = three(server.port, StoreAway::Refuse).await;
+    let (narrow, each) = (limit("narrow", &[(1, HOUR_MS)]), limit_by_value("each", &[(5, HOUR_MS)]));
+    let replica = &replicas[0];
+    let is_refused = |limits: &[(&Limit, &str)], now| {
+        let decided = replica.counters.decide(&replica.charges(limits), now, None);
+        decided.is_ok_and(|decision| decision.refused_by.is_some())
+    };
+    let mut now = clock::now();
+    until("it is exhausted", async || {
+        replica.request(&[(&narrow, "")]).await;
+        now = clock::now();
+        is_refused(&[(&narrow, "")], now)
+    })
+    .await;
+    // All at the same time, at which it need not ask again.
+    for value in 0..200 {
+        assert!(is_refused(&[(&each, &value.to_string()), (&narrow, "")], now));
+    }
+    for replica in replicas {
+        replica.end().await;
+    }
+    let keys: Vec<String> = server.connect().await.keys("test:c:*").await.unwrap();
+    assert_eq!(keys.len(), 1, "{keys:?}");
+}
+
 #[tokio::test]
 async fn a_lease_that_is_not_used_is_given_back_within_a_second() {
     let Some(server) = Server::start().await else { return };
@@ -313,4 +344,23 @@ async fn very_short_windows_are_divided() {
         assert!(passed >= 3 && passed as u128 <= 3 * windows, "{passed} in {windows}");
     }
     assert_eq!(counted(&server).await, 0);
+}
+
+/// Each counter is a key of its own, on whichever node.
+#[tokio::test]
+async fn a_cluster_is_a_store_too() {
+    let Some(server) = Server::start_cluster().await else { return };
+    let replica = Replica::start_with(server.port, StoreAway::Refuse, true);
+    let limits: Vec<Limit> = (0..5).map(|n| limit(&n.to_string(), &[(7, HOUR_MS)])).collect();
+    let mut passed = 0;
+    until("all pass", async || {
+        for limit in &limits {
+            passed += usize::from(replica.request(&[(limit, "")]).await == Passed);
+        }
+        passed >= 35
+    })
+    .await;
+    assert_eq!(passed, 35);
+    replica.end().await;
+    assert_eq!(counted(&server).await, 35);
 }

@@ -8,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client};
+use redis::{AsyncConnectionConfig, Client, cmd};
+use tempfile::TempDir;
 use tokio::time::sleep;
 
 use crate::clock;
@@ -16,6 +17,8 @@ use crate::clock;
 /// A server, which is stopped when this is dropped.
 pub(super) struct Server {
     child: Child,
+    /// Its folder, for the file of a cluster.
+    _folder: TempDir,
     pub(super) port: u16,
 }
 
@@ -26,22 +29,41 @@ impl Drop for Server {
     }
 }
 
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
 impl Server {
     /// A server that answers; `None`, with a line that says so, if the machine has none.
     pub(super) async fn start() -> Option<Self> {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self::start_at(port).await
+        Self::start_at(free_port()).await
     }
 
     /// The same on this port.
     pub(super) async fn start_at(port: u16) -> Option<Self> {
+        Self::start_with(port, &[]).await
+    }
+
+    /// A cluster of one node, which has all slots.
+    pub(super) async fn start_cluster() -> Option<Self> {
+        // Its second port, for other nodes, would be 10,000 higher.
+        let (port, bus) = (free_port(), free_port());
+        let server = Self::start_with(port, &["--cluster-enabled", "yes", "--cluster-port", &bus.to_string()]).await?;
+        let mut at = server.connect().await;
+        cmd("CLUSTER").arg(&["ADDSLOTSRANGE", "0", "16383"]).exec_async(&mut at).await.unwrap();
+        Some(server)
+    }
+
+    async fn start_with(port: u16, more: &[&str]) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
         let settings = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port", &port.to_string()];
-        let started = Command::new("redis-server").args(settings).stdout(Stdio::null()).spawn();
+        let mut command = Command::new("redis-server");
+        let started = command.args(settings).args(more).current_dir(folder.path()).stdout(Stdio::null()).spawn();
         let Ok(child) = started else {
             skip::skipped("redis-server", "there is no redis-server");
             return None;
         };
-        let server = Self { child, port };
+        let server = Self { child, _folder: folder, port };
         server.connect().await;
         Some(server)
     }
