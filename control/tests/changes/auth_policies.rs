@@ -12,7 +12,7 @@ use tidegate_config::model::auth::{AuthenticationMethod, KeySet, KeySource, Path
 use tidegate_config::model::{ListenerOrigin, PathPolicies, PolicyMap, SnapshotParts};
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_control::options::Secrets;
-use tidegate_control::{Event, compile};
+use tidegate_control::{Desired, Event, compile};
 
 use crate::bench::Bench;
 use crate::policies::{ENFORCED, check_status_of, object, policy, route, running, running_with};
@@ -124,6 +124,28 @@ fn rules_are_merged_by_their_sections_and_names() {
     }
     check(&mut bench, ["", "", ""]);
     assert!(bench.parts().policies.is_empty());
+}
+
+/// An invalid policy is not accepted, although it closes its target.
+#[test]
+fn routes_name_the_accepted_policies() {
+    let mut bench = with_routes(running());
+    let web = object(Kind::HttpRoute, "web");
+    let named = |bench: &mut Bench| {
+        bench.reconcile();
+        let Some(Desired::Status { status, .. }) = bench.reconciler.desired_reports().status(&web) else { panic!() };
+        let all = status.parents.iter().flat_map(|parent| &parent.conditions);
+        let affected = all.filter(|it| it.kind.starts_with("kuadrant.io/"));
+        affected.map(|it| format!("{}: {}", it.kind, it.message)).collect::<Vec<_>>()
+    };
+    assert!(named(&mut bench).is_empty());
+    policy(&mut bench, "limits", 1, "Gateway edge", "ip 5");
+    auth_policy(&mut bench, "g", (1, "Gateway edge", "D/merge"), &anonymous());
+    auth_policy(&mut bench, "r", (2, "HTTPRoute web", "D/merge"), &anonymous());
+    auth_policy(&mut bench, "x", (3, "HTTPRoute web", "D/merge"), &json!([]));
+    let of_auth = "kuadrant.io/AuthPolicyAffected: affected by AuthPolicy [shop/g, shop/r]".to_owned();
+    let of_limits = "kuadrant.io/RateLimitPolicyAffected: affected by RateLimitPolicy [shop/limits]".to_owned();
+    assert_eq!(named(&mut bench), [of_auth, of_limits]);
 }
 
 #[test]
