@@ -29,6 +29,7 @@ mod flow_budget;
 mod reason;
 mod shared;
 mod sweep_trigger;
+mod verified_tokens;
 
 #[cfg(test)]
 mod sample;

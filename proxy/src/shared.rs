@@ -27,6 +27,7 @@ use crate::upstream::attempt::OwnAddresses;
 use crate::upstream::endpoint_state::EndpointStates;
 use crate::upstream::own_addresses::Listening;
 use crate::upstream::service_state::RequestAtService;
+use crate::verified_tokens::VerifiedTokens;
 
 /// Shared by all traffic threads.
 #[derive(Debug)]
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) external_auth: ExternalAuthMetrics,
     /// The metrics of authentication and authorisation.
     pub(crate) auth_metrics: AuthMetrics,
+    /// The tokens that were accepted.
+    pub(crate) tokens: VerifiedTokens,
     /// The addresses on which the process listens for TCP.
     pub(crate) listening: Arc<Listening>,
     /// The addresses on which it listens for UDP.
@@ -102,6 +105,7 @@ impl Shared {
             mirrors: MirrorMetrics::register(registry)?,
             external_auth: ExternalAuthMetrics::register(registry)?,
             auth_metrics,
+            tokens: VerifiedTokens::register(registry)?,
             listening: Arc::default(),
             listening_udp: Arc::default(),
             flow_budget,

@@ -11,6 +11,7 @@ use crate::limit::{Counters, LeaseWait, LimitCharge, LimitDecision, RateState, V
 use crate::observe::auth_metrics::{AuthEffect, AuthMetrics};
 use crate::observe::limit_metrics::FailedExpression;
 use crate::shared::Shared;
+use crate::verified_tokens::VerifiedTokens;
 
 /// The number of limits of a path beyond which a decision allocates.
 const LIMITS: usize = 16;
@@ -20,6 +21,7 @@ const LIMITS: usize = 16;
 pub(crate) struct Limiter<'r> {
     counters: &'r Counters,
     auth_metrics: &'r AuthMetrics,
+    tokens: &'r VerifiedTokens,
     /// What was found before the request waited for the store.
     resumed: Option<WaitingLimits>,
     /// The decision of all limits that the request has come to; `None` before the first.
@@ -50,8 +52,8 @@ struct PlacedCharge {
 impl<'r> Limiter<'r> {
     /// For a request that has not come to the limits, or has waited there.
     pub(crate) const fn new(shared: &'r Shared, resumed: Option<WaitingLimits>) -> Self {
-        let (counters, auth_metrics) = (&shared.counters, &shared.auth_metrics);
-        Self { counters, auth_metrics, resumed, decision: None, waiting: None, refused_by: None }
+        let (counters, auth_metrics, tokens) = (&shared.counters, &shared.auth_metrics, &shared.tokens);
+        Self { counters, auth_metrics, tokens, resumed, decision: None, waiting: None, refused_by: None }
     }
 
     /// The limits that apply to a request. A limit does not apply if a condition of it cannot be evaluated, unless
@@ -131,7 +133,7 @@ impl<'r> PolicyState<'r> for Limiter<'r> {
         auth: &'r PathAuth,
         attributes: &Attributes<'_, H>,
     ) -> Result<AuthGrant, AuthDenial> {
-        let decided = auth.decide(attributes, |jwt, token, now| jwt.verify(token, now).map(Arc::new));
+        let decided = auth.decide(attributes, |jwt, token, now| self.tokens.verify(jwt, token, now));
         match &decided {
             Ok(AuthGrant { by, shadow, .. }) => {
                 let shadow = shadow.iter().map(|rule| (rule, AuthEffect::ShadowRefused));
