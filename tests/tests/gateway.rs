@@ -24,6 +24,8 @@ mod sessions;
 mod statuses;
 #[path = "gateway/streams.rs"]
 mod streams;
+#[path = "gateway/tokens.rs"]
+mod tokens;
 
 use std::net::{Ipv4Addr, SocketAddr};
 
