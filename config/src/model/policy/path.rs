@@ -4,7 +4,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use rpds::HashTrieMapSync;
 use serde::Serialize;
@@ -17,6 +17,10 @@ use crate::object::{ObjectName, ObjectRef};
 /// The policies by the object that they attach to: a Gateway, or the object of routes. The entry of a route includes
 /// the policies that it inherits.
 pub type PolicyMap = HashTrieMapSync<ObjectRef, Arc<TargetPolicies>, foldhash::fast::RandomState>;
+
+/// The policies of a path that refuses every request.
+static CLOSED: LazyLock<Arc<PathPolicies>> =
+    LazyLock::new(|| Arc::new(PathPolicies { closed: true, ..PathPolicies::default() }));
 
 /// No policies.
 pub(in crate::model) fn no_policies() -> PolicyMap {
@@ -135,7 +139,9 @@ impl TargetPolicies {
         section.and_then(|section| find(Some(section))).or_else(|| find(None))
     }
 
-    /// The policies of the path over a listener to the rule with this name and index.
+    /// The policies of the path over a listener to the rule with this name and index. A listener of a Gateway that the
+    /// object has only just been attached to has no entry until the policies are compiled: where others restrict
+    /// access, the path is closed until then.
     #[must_use]
     pub fn of(
         &self,
@@ -143,7 +149,10 @@ impl TargetPolicies {
         name: Option<&Arc<str>>,
         index: u32,
     ) -> Option<&Arc<PathPolicies>> {
-        let over = self.over(listener)?;
+        let Some(over) = self.over(listener) else {
+            let restricts = |path: &Arc<PathPolicies>| path.closed || path.auth.is_some();
+            return self.paths().any(restricts).then(|| &*CLOSED);
+        };
         let own = over.rules.iter().find(|(rule, _)| rule.is(name, index)).map(|(_, policies)| policies);
         Some(own.unwrap_or(&over.whole))
     }
@@ -197,6 +206,23 @@ mod tests {
             let got = target.of(None, name.as_ref(), index).unwrap();
             assert_eq!(&*got.overridden[0].winner.name.name, want, "{name:?} {index}");
         }
+    }
+
+    #[test]
+    fn without_an_entry_for_its_gateway_a_path_is_closed_if_others_restrict_access() {
+        let origin = ListenerOrigin {
+            gateway: ObjectRef::new(Kind::Gateway, ObjectName::new("infra", "new")),
+            set: None,
+            name: "web".into(),
+        };
+        let check = |path: PathPolicies, want: Option<bool>| {
+            let over = ListenerPolicies { whole: Arc::new(path), ..over(Some("edge"), None, "all", None) };
+            let got = TargetPolicies::new(vec![over]).of(Some(&origin), None, 0).map(|policies| policies.closed);
+            assert_eq!(got, want);
+        };
+        check(PathPolicies::default(), None);
+        check(PathPolicies { auth: Some(Arc::default()), ..PathPolicies::default() }, Some(true));
+        check(PathPolicies { closed: true, ..PathPolicies::default() }, Some(true));
     }
 
     #[test]

@@ -67,6 +67,12 @@ impl LabelSelector {
         Ok(Self(labels.map(Ok).chain(expressions).collect::<Result<_, _>>()?))
     }
 
+    /// Returns `true` if it has no requirements, and so selects every object.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Returns `true` if an object with these labels is selected. An absent label has no value.
     #[must_use]
     pub fn selects(&self, labels: &Labels) -> bool {

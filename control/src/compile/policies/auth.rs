@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tidegate_config::model::auth::{AuthEntry, AuthRule, PathAuth};
 
-/// Sorts the rules that are in effect on a path into their phases; `None` if there are none. Within a phase they are in
-/// the order of their priorities, then of their names.
+/// Sorts the rules that are in effect on a path into their phases; `None` if there are none. Those of enforced policies
+/// are first, then those in shadow mode; each in the order of their priorities, then of their names.
 pub(super) fn sorted<'e>(entries: impl Iterator<Item = &'e AuthEntry>) -> Option<PathAuth> {
     let mut auth = PathAuth::default();
     let (mut authentication, mut authorization, mut success, mut unusable) = Default::default();
@@ -16,8 +16,12 @@ pub(super) fn sorted<'e>(entries: impl Iterator<Item = &'e AuthEntry>) -> Option
             AuthEntry::Authentication(rule) => put(&mut authentication, rule),
             AuthEntry::Authorization(rule) => put(&mut authorization, rule),
             AuthEntry::Success(rule) => put(&mut success, rule),
-            AuthEntry::Unauthenticated(rule) => auth.unauthenticated = Some(Arc::clone(rule)),
-            AuthEntry::Unauthorized(rule) => auth.unauthorized = Some(Arc::clone(rule)),
+            AuthEntry::Unauthenticated(rule) => {
+                auth.unauthenticated.get_or_insert_with(|| Arc::clone(rule));
+            }
+            AuthEntry::Unauthorized(rule) => {
+                auth.unauthorized.get_or_insert_with(|| Arc::clone(rule));
+            }
             AuthEntry::Unusable(rule) => put(&mut unusable, rule),
         }
     }
@@ -34,6 +38,6 @@ fn put<R>(rules: &mut Vec<Arc<AuthRule<R>>>, rule: &Arc<AuthRule<R>>) {
 
 fn in_order<R>(mut rules: Vec<Arc<AuthRule<R>>>) -> Box<[Arc<AuthRule<R>>]> {
     // Rules for headers and for filters may have one name: these stay in the order of their sections.
-    rules.sort_by(|a, b| (a.priority, &a.name).cmp(&(b.priority, &b.name)));
+    rules.sort_by(|a, b| (a.shadow, a.priority, &a.name).cmp(&(b.shadow, b.priority, &b.name)));
     rules.into()
 }

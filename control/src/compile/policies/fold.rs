@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidegate_config::model::Overridden;
+use tidegate_config::model::auth::AuthEntry;
+use tidegate_config::model::{Limit, Overridden};
 use tidegate_config::object::ObjectRef;
 use tidegate_config::project::kuadrant::{MergeStrategy, PolicyBlock, PolicyScope};
 
@@ -43,17 +44,56 @@ impl<V> Copy for Entry<'_, V> {}
 /// Entries by name.
 pub(super) type Entries<'a, V> = BTreeMap<&'a Arc<str>, Entry<'a, V>>;
 
+/// An entry of a policy, which may be in shadow mode with its policy.
+pub(super) trait PolicyEntry {
+    /// Whether its policy only counts and refuses nothing.
+    fn is_shadow(&self) -> bool;
+}
+
+impl PolicyEntry for Limit {
+    fn is_shadow(&self) -> bool {
+        self.shadow
+    }
+}
+
+impl PolicyEntry for AuthEntry {
+    fn is_shadow(&self) -> bool {
+        self.id().shadow
+    }
+}
+
 /// The effective entries of a path, and the entries that lost.
 #[derive(Debug)]
 pub(super) struct Effective<'a, V> {
+    /// Those of enforced policies.
     pub(super) entries: Entries<'a, V>,
+    /// Those of policies in shadow mode that would be in effect if these policies were enforced.
+    pub(super) shadow: Vec<Entry<'a, V>>,
     pub(super) overridden: Vec<Overridden>,
 }
 
 impl<'a, V> Effective<'a, V> {
-    /// Combines the policies of a path: the least specific target first, and on one target the oldest policy first.
-    pub(super) fn of(path: &[Source<'a, V>]) -> Self {
-        let mut effective = Self { entries: Entries::new(), overridden: Vec::new() };
+    /// Combines the policies of a path: the least specific target first, and on one target the oldest policy first. A
+    /// policy in shadow mode overrides no enforced one: to try it must not open what it would replace.
+    pub(super) fn of(path: &[Source<'a, V>]) -> Self
+    where
+        V: PolicyEntry,
+    {
+        let is_shadow = |source: &&Source<'a, V>| source.block.entries.values().any(|entry| entry.is_shadow());
+        let enforced: Vec<Source<'a, V>> = path.iter().filter(|source| !is_shadow(source)).copied().collect();
+        if enforced.len() == path.len() {
+            return Self::merged(path);
+        }
+        let (mut effective, all) = (Self::merged(&enforced), Self::merged(path));
+        effective.shadow = all.entries.into_values().filter(|entry| entry.value.is_shadow()).collect();
+        let tried: Vec<&ObjectRef> = path.iter().filter(is_shadow).map(|source| source.policy).collect();
+        effective.overridden.extend(all.overridden.into_iter().filter(|lost| tried.contains(&&lost.policy)));
+        effective.overridden.sort_unstable();
+        effective
+    }
+
+    fn merged(path: &[Source<'a, V>]) -> Self {
+        let mut effective = Self { entries: Entries::new(), shadow: Vec::new(), overridden: Vec::new() };
         path.iter().rev().for_each(|source| effective.add(*source));
         effective.name_last_winners();
         effective.overridden.sort_unstable();
@@ -129,6 +169,13 @@ mod tests {
         block(scope, strategy, &entries)
     }
 
+    impl PolicyEntry for u32 {
+        /// The values from 1,000 on are of policies in shadow mode.
+        fn is_shadow(&self) -> bool {
+            *self >= 1000
+        }
+    }
+
     fn policy(name: &str) -> ObjectRef {
         ObjectRef::new(Kind::RateLimitPolicy, ObjectName::new("shop", name))
     }
@@ -196,6 +243,27 @@ mod tests {
             &["ip 20 (new)", "login 3 (old)"],
             &["old.ip < new"],
         );
+    }
+
+    #[test]
+    fn a_policy_in_shadow_mode_overrides_no_enforced_one() {
+        let check = |path: &[&str], want: &[&str], shadow: &[&str], lost: &[&str]| {
+            check(path, want, lost);
+            let policies: Vec<(ObjectRef, PolicyBlock<u32>)> = path
+                .iter()
+                .map(|text| text.split_once(": ").unwrap())
+                .map(|(name, block)| (policy(name), read(block)))
+                .collect();
+            let path: Vec<Source<'_, u32>> = policies.iter().map(|(policy, block)| Source { policy, block }).collect();
+            let got = Effective::of(&path).shadow;
+            let got: Vec<String> =
+                got.iter().map(|entry| format!("{} ({})", entry.value, entry.policy.name.name)).collect();
+            assert_eq!(got, shadow, "{path:?}");
+        };
+        check(&["g: O/atomic ip 1000", "r: D/atomic ip 1"], &["ip 1 (r)"], &["1000 (g)"], &[]);
+        check(&["g: O/merge ip 1000", "r: D/atomic ip 1, up 2"], &["ip 1 (r)", "up 2 (r)"], &["1000 (g)"], &[]);
+        check(&["g: O/atomic ip 1", "r: D/atomic ip 1000"], &["ip 1 (g)"], &[], &["r.ip < g"]);
+        check(&["g: D/atomic ip 1000"], &[], &["1000 (g)"], &[]);
     }
 
     #[test]

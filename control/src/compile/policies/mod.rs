@@ -188,13 +188,14 @@ fn effective(path: &[&PolicyClaim]) -> PathPolicies {
             AttachedPolicy::Unusable => {}
         }
     }
-    let Effective { entries, mut overridden } = Effective::<Limit>::of(&limits);
+    let Effective { entries, shadow, mut overridden } = Effective::<Limit>::of(&limits);
     // One without rates does nothing: its policy says why.
-    let limits = entries.values().map(|entry| Arc::clone(entry.value)).filter(|limit| !limit.rates.is_empty());
+    let limits =
+        entries.values().chain(&shadow).map(|entry| Arc::clone(entry.value)).filter(|limit| !limit.rates.is_empty());
     let (by_identity, limits): (Vec<_>, Vec<_>) = limits.partition(|limit| limit.reads_identity());
-    let Effective { entries, overridden: lost } = Effective::<AuthEntry>::of(&rules);
+    let Effective { entries, shadow, overridden: lost } = Effective::<AuthEntry>::of(&rules);
     overridden.extend(lost);
-    let auth = auth::sorted(entries.values().map(|entry| &**entry.value)).map(Arc::new);
+    let auth = auth::sorted(entries.values().chain(&shadow).map(|entry| &**entry.value)).map(Arc::new);
     // Limits that depend on the identity of the client need policies that determine it.
     let (identity_limits, without_identity) = match auth {
         Some(_) => (by_identity, Vec::new()),

@@ -1,6 +1,7 @@
 //! The state of policies in the proxy: the counters of limits, which the step that charges uses.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use smallvec::SmallVec;
 use tidegate_config::model::auth::{AuthDenial, AuthGrant, AuthRuleName, PathAuth};
@@ -24,6 +25,8 @@ pub(crate) struct Limiter<'r> {
     tokens: &'r VerifiedTokens,
     /// What was found before the request waited for the store.
     resumed: Option<WaitingLimits>,
+    /// The end of its wait for the store, which is one for all of its limits.
+    until: Option<Instant>,
     /// The decision of all limits that the request has come to; `None` before the first.
     pub(crate) decision: Option<LimitDecision<'r>>,
     /// If the request has to wait for the store, what it waits for.
@@ -53,7 +56,7 @@ impl<'r> Limiter<'r> {
     /// For a request that has not come to the limits, or has waited there.
     pub(crate) const fn new(shared: &'r Shared, resumed: Option<WaitingLimits>) -> Self {
         let (counters, auth_metrics, tokens) = (&shared.counters, &shared.auth_metrics, &shared.tokens);
-        Self { counters, auth_metrics, tokens, resumed, decision: None, waiting: None, refused_by: None }
+        Self { counters, auth_metrics, tokens, resumed, until: None, decision: None, waiting: None, refused_by: None }
     }
 
     /// The limits that apply to a request. A limit does not apply if a condition of it cannot be evaluated, unless
@@ -102,14 +105,14 @@ impl WaitingLimits {
 impl<'r> PolicyState<'r> for Limiter<'r> {
     fn charge<H: Head + ?Sized>(&mut self, limits: &'r [Arc<Limit>], attributes: &Attributes<'_, H>) -> Charged<'r> {
         let resumed = self.resumed.take();
-        let until = resumed.as_ref().map(|waited| waited.wait.until());
+        self.until = resumed.as_ref().map(|waited| waited.wait.until()).or(self.until);
         let charges = match resumed {
             Some(waited) => waited.charges(limits),
             None => self.charges(limits, attributes),
         };
         let decided = match &*charges {
             [] => Ok(LimitDecision::default()),
-            charges => self.counters.decide(charges, clock::now(), until),
+            charges => self.counters.decide(charges, clock::now(), self.until),
         };
         let decision = match decided {
             Ok(decision) => decision,

@@ -123,6 +123,10 @@ impl<H: Head + ?Sized> Decision<'_, '_, H> {
     ) -> Result<(), AuthDenial> {
         let mut refusing: Option<&Arc<AuthRule<Authentication>>> = None;
         for rule in &self.auth.authentication {
+            // A rule in shadow mode must not identify a client that enforced rules refuse.
+            if rule.shadow && refusing.is_some_and(|before| !before.shadow) {
+                break;
+            }
             match self.part(rule) {
                 Part::Skipped if !self.takes_part(rule) => continue,
                 Part::Skipped | Part::Failed => {}
@@ -135,7 +139,7 @@ impl<H: Head + ?Sized> Decision<'_, '_, H> {
                     }
                 }
             }
-            refusing = Some(refusing.filter(|before| !before.shadow).unwrap_or(rule));
+            refusing = refusing.or(Some(rule));
         }
         match refusing {
             Some(rule) if !rule.shadow => Err(self.unauthenticated(rule)),
@@ -212,7 +216,7 @@ impl<H: Head + ?Sized> Decision<'_, '_, H> {
     }
 
     /// Evaluates the rules for an allowed request, and returns the headers. A value that cannot be a header leaves it
-    /// out.
+    /// out; of several rules for one header or filter the first with a value counts.
     fn succeed(&mut self) -> Box<[(HeaderName, HeaderValue)]> {
         let (mut headers, mut identity) = (Vec::new(), None);
         for rule in &self.auth.success {
@@ -222,11 +226,12 @@ impl<H: Head + ?Sized> Decision<'_, '_, H> {
             let Some(value) = rule.rule.value(&self.known()) else { continue };
             match &rule.rule.target {
                 SuccessTarget::Header(name) => {
-                    if let Ok(text) = HeaderValue::try_from(text_of(&value)) {
+                    let is_set = headers.iter().any(|(set, _)| set == name);
+                    if let Some(text) = HeaderValue::try_from(text_of(&value)).ok().filter(|_| !is_set) {
                         headers.push((name.clone(), text));
                     }
                 }
-                SuccessTarget::Filter(name) if &**name == "identity" => identity = Some(value.clone()),
+                SuccessTarget::Filter(name) if &**name == "identity" => identity = identity.or(Some(value.clone())),
                 SuccessTarget::Filter(_) => {}
             }
             self.document.put("response", rule.rule.name(), value);

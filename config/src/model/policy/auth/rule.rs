@@ -10,7 +10,8 @@ use crate::object::ObjectRef;
 /// The rules of a path that are in effect.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct PathAuth {
-    /// In the order in which they are tried: by priority, then by name. The first that succeeds gives the identity.
+    /// In the order in which they are tried: those of policies in shadow mode last, then by priority, then by name. The
+    /// first that succeeds gives the identity; those in shadow mode are only tried if no other has a part.
     /// Without any, every client is anonymous.
     pub authentication: Box<[Arc<AuthRule<Authentication>>]>,
     /// In the order in which they are evaluated. All must pass.

@@ -33,6 +33,10 @@ impl Selector {
             return Err(format!("{special} is not understood in a selector: use an expression"));
         }
         let segments = segments(source);
+        let is_index = |segment: &String| segment.bytes().all(|byte| byte.is_ascii_digit());
+        if let Some(index) = segments.iter().find(|segment| is_index(segment)) {
+            return Err(format!("{index:?} is no name of a field: use an expression for elements of lists"));
+        }
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         let segments = match segments.as_slice() {
             [CONTEXT, "request", "http", rest @ ..] | [CONTEXT, "request", rest @ ..] => [&["request"], rest].concat(),
@@ -79,10 +83,11 @@ impl Selector {
         })
     }
 
-    /// The text of the value for a request: a text as it is, any other value as JSON; `None` if it has none.
+    /// The text of the value for a request: a text as it is, any other value as JSON; `None` if it has none, or null.
     pub fn text<'a, H: Head + ?Sized>(&self, attributes: &Attributes<'a, H>) -> Option<Cow<'a, str>> {
         match self.attribute.json(attributes) {
             Some(Value::String(text)) => Some(Cow::Borrowed(text)),
+            Some(Value::Null) => None,
             Some(value) => Some(value.to_string().into()),
             None => self.attribute.text(attributes).or_else(|| Some(self.json(attributes)?.to_string().into())),
         }

@@ -325,7 +325,7 @@ fn what_is_known_of_the_client_has_four_parts() {
 fn a_selector_names_an_attribute() {
     let mut auth = AuthDocument::default();
     let annotations = serde_json::json!({"example.com/plan": "gold"});
-    auth.put_identity(serde_json::json!({"n": 1, "list": ["a"], "annotations": annotations}));
+    auth.put_identity(serde_json::json!({"n": 1, "list": ["a"], "annotations": annotations, "null": null}));
     let check = |source: &str, want: Result<Option<&str>, &str>| {
         let got = Selector::new(source).map(|selector| {
             let text = |attributes: &Attributes<'_, SampleHead>| {
@@ -344,11 +344,13 @@ fn a_selector_names_an_attribute() {
     check("auth.identity.list", Ok(Some(r#"["a"]"#)));
     check(r"auth.identity.annotations.example\.com/plan", Ok(Some("gold")));
     check("auth.identity.none", Ok(None));
-    check("auth.identity", Ok(Some(r#"{"annotations":{"example.com/plan":"gold"},"list":["a"],"n":1}"#)));
+    check("auth.identity", Ok(Some(r#"{"annotations":{"example.com/plan":"gold"},"list":["a"],"n":1,"null":null}"#)));
     check("auth.identity.list.#", Err("# is not understood in a selector: use an expression"));
     check("auth.identity.n.@base64:encode", Err("@ is not understood in a selector: use an expression"));
     check("context.request.http.body", Err("there is no such attribute"));
-    check("", Err("there is no such attribute"));
+    check("auth.identity.list.0", Err("\"0\" is no name of a field: use an expression for elements of lists"));
+    check("auth..identity", Err("\"\" is no name of a field: use an expression for elements of lists"));
+    check("auth.identity.null", Ok(None));
 }
 
 #[test]

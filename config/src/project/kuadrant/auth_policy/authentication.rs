@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::reader::{Place, RuleReader, unsupported};
 use super::value::{check_length, header, too_long};
 use crate::model::auth::{Authentication, AuthenticationMethod, Authorization, Credentials, Jwt, KeySource};
-use crate::project::field::{InvalidValue, read};
+use crate::project::field::{InvalidValue, read, written};
 use crate::project::gateway::LabelSelector;
 use crate::project::kuadrant::fields::Fields;
 use crate::project::kuadrant::policy::fault;
@@ -103,7 +103,16 @@ fn api_key(raw: &RawValue, field: &str) -> Result<LabelSelector, InvalidValue> {
         return Err(fault(&fields.at("allNamespaces"), "true", why));
     }
     fields.end()?;
-    LabelSelector::read(selector, &of_selector)
+    // A misspelt requirement would accept the keys of others.
+    let mut known = Fields::read(selector, &of_selector)?;
+    let (labels, expressions) = (known.take("matchLabels"), known.take("matchExpressions"));
+    known.end()?;
+    let selector_of_labels = LabelSelector::read(selector, &of_selector)?;
+    if selector_of_labels.is_empty() {
+        let value = labels.or(expressions).map_or_else(|| "{}".to_owned(), written);
+        return Err(fault(&of_selector, &value, "has no requirement, and would accept every key of the namespace"));
+    }
+    Ok(selector_of_labels)
 }
 
 fn credentials_of(raw: &RawValue, field: &str) -> Result<Credentials, InvalidValue> {

@@ -57,10 +57,17 @@ struct Jwk {
     y: Option<String>,
 }
 
+/// The maximum length of `kid` in bytes.
+const ID_BYTES_MAX: usize = 256;
+
 impl Key {
-    /// The key in a JWK; `None` if it is not for signatures, or of a type, a size or a form that is not supported.
+    /// The key in a JWK; `None` if it is not for signatures, or of a type, a size or a form that is not supported,
+    /// or has a longer id than [`ID_BYTES_MAX`].
     pub(super) fn read(jwk: &Value) -> Option<Self> {
         let jwk = Jwk::deserialize(jwk).ok()?;
+        if jwk.kid.as_ref().is_some_and(|id| id.len() > ID_BYTES_MAX) {
+            return None;
+        }
         let is_for_signatures = jwk.usage.as_deref().is_none_or(|usage| usage == "sig")
             && jwk.key_ops.as_ref().is_none_or(|operations| operations.iter().any(|one| one == "verify"));
         let material = Material::read(&jwk).filter(|_| is_for_signatures)?;
