@@ -1,4 +1,4 @@
-//! Tokens of an issuer in the whole process: an issuer of the test with discovery and keys, and clients with its tokens.
+//! Tokens of an issuer in the whole process: an issuer of the test, and clients with its tokens.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
