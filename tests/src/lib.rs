@@ -26,6 +26,7 @@ pub use cache_server::CacheServer;
 pub use client::{
     Answer, certificate_of, connect_by, connect_tls, get, h2c, h2c_request, https, request, tls_client, tls_over,
 };
+pub use clock::unix_s;
 pub use deis::{annotate_router, answered, deis};
 pub use dev::{Dev, Launch};
 pub use free::free_addresses;

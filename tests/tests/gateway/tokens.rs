@@ -2,14 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http_body_util::Empty;
 use rcgen::{KeyPair, PKCS_ED25519, PublicKeyData, SigningKey};
 use serde_json::{Value, json};
-use tidegate_tests::{Answer, eventually, request};
+use tidegate_tests::{Answer, eventually, request, unix_s};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -44,17 +43,13 @@ impl Issuer {
 
     /// A token with these claims besides the usual ones.
     fn token(&self, key: &KeyPair, claims: &Value) -> String {
-        let mut all = json!({"iss": self.url(), "sub": "anna", "exp": now_s() + 3600});
+        let mut all = json!({"iss": self.url(), "sub": "anna", "exp": unix_s() + 3600});
         all.as_object_mut().unwrap().extend(claims.as_object().unwrap().clone());
         let part = |part: &Value| URL_SAFE_NO_PAD.encode(part.to_string());
         let message = format!("{}.{}", part(&json!({"alg": "EdDSA", "kid": "one"})), part(&all));
         let signature = key.sign(message.as_bytes()).unwrap();
         format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
-}
-
-fn now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
 async fn answer(mut stream: TcpStream, address: SocketAddr, key: Arc<KeyPair>) {
@@ -127,7 +122,7 @@ async fn staff_authenticates_with_tokens() {
     let other = KeyPair::generate_for(&PKCS_ED25519).unwrap();
     for (token, status) in [
         (issuer.token(&other, &dev), 401),
-        (issuer.token(&issuer.key, &json!({"groups": ["dev"], "exp": now_s() - 3600})), 401),
+        (issuer.token(&issuer.key, &json!({"groups": ["dev"], "exp": unix_s() - 3600})), 401),
         (issuer.token(&issuer.key, &json!({"groups": ["dev"], "iss": "http://127.0.0.1:1"})), 401),
         (issuer.token(&issuer.key, &json!({"groups": ["web"]})), 403),
         (format!("{token}x"), 401),
