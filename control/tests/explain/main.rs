@@ -283,7 +283,7 @@ fn tcp_and_tls_routes_are_explained() {
 fn rules_of_access_are_shown_without_their_secrets() {
     let rules = json!({
         "authentication": {
-            "partners": {"apiKey": {"selector": {}}, "credentials": {"customHeader": {"name": "x-api-key"}}},
+            "partners": {"apiKey": {"selector": {"matchLabels": {"app": "shop"}}}, "credentials": {"customHeader": {"name": "x-api-key"}}},
             "staff": {"jwt": {"issuerUrl": "https://login.example"}, "priority": 1},
         },
         "authorization": {"office": {"patternMatching": {"patterns": [{"predicate": "true"}]}}, "rego": {"opa": {}}},
@@ -295,7 +295,7 @@ fn rules_of_access_are_shown_without_their_secrets() {
     let target = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "none"});
     let metadata = json!({"namespace": "shop", "name": "calm", "resourceVersion": "1"});
     let policy = json!({"metadata": metadata, "spec": {"targetRef": target, "rules": rules}});
-    let metadata = json!({"namespace": "shop", "name": "key", "resourceVersion": "1"});
+    let metadata = json!({"namespace": "shop", "name": "key", "resourceVersion": "1", "labels": {"app": "shop"}});
     let secret = json!({"metadata": metadata, "data": {"api_key": "c2VjcmV0"}});
     let naming = json!({"tidegate.io/policy": "calm"});
     let web = ingress("web", 2026, &naming, &[("Prefix", "/")]);
