@@ -69,3 +69,29 @@ impl<'a, H: ?Sized> Attributes<'a, H> {
         Attributes { auth: Some(auth), ..*self }
     }
 }
+
+#[cfg(test)]
+impl<'a, H: ?Sized> Attributes<'a, H> {
+    /// A request of a client in plain text for `/` of `a.test`, at the epoch.
+    pub(super) fn sample(route: &'a Route, head: &'a H) -> Self {
+        static LISTENER: std::sync::LazyLock<ListenerName> = std::sync::LazyLock::new(|| ListenerName("http".into()));
+        Self {
+            head,
+            host: "a.test",
+            path: "/",
+            request_id: None,
+            protocol: None,
+            address: Some([192, 0, 2, 9].into()),
+            secure: false,
+            connection: ConnectionAttributes::default(),
+            listener: &LISTENER,
+            body_bytes: None,
+            route,
+            share: None,
+            policies: None,
+            auth: None,
+            effective: &Effective::DEFAULT,
+            now: || SystemTime::UNIX_EPOCH,
+        }
+    }
+}

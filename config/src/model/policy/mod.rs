@@ -352,16 +352,13 @@ pub fn run_policies<'r, B, H: Head + ?Sized>(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::LazyLock;
-    use std::time::{Duration, SystemTime};
+    use std::time::Duration;
 
     use super::super::backend::{AppProtocol, BackendKey, WeightedTarget};
     use super::super::filter::Filter;
-    use super::super::listener::ListenerName;
     use super::super::path::PathMatch;
     use super::super::route::{Origin, Route};
     use super::super::sample::SampleHead;
-    use super::super::settings::Effective;
     use super::*;
     use crate::object::{Age, Kind, ObjectName, ObjectRef};
 
@@ -513,25 +510,7 @@ mod tests {
     }
 
     fn attributes<'a>(route: &'a Route, head: &'a SampleHead) -> Attributes<'a, SampleHead> {
-        static LISTENER: LazyLock<ListenerName> = LazyLock::new(|| ListenerName("http".into()));
-        Attributes {
-            head,
-            host: "a.test",
-            path: "/",
-            request_id: None,
-            protocol: None,
-            address: Some([192, 0, 2, 9].into()),
-            secure: false,
-            connection: ConnectionAttributes::default(),
-            listener: &LISTENER,
-            body_bytes: None,
-            route,
-            share: route.action.shares().first(),
-            policies: None,
-            auth: None,
-            effective: &Effective::DEFAULT,
-            now: || SystemTime::UNIX_EPOCH,
-        }
+        Attributes { share: route.action.shares().first(), ..Attributes::sample(route, head) }
     }
 
     /// The questions of a request, each of which is allowed, and the decision after them. A target has an endpoint

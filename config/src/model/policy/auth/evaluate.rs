@@ -63,8 +63,8 @@ enum Part {
 }
 
 /// The verdict of a rule about a request.
-enum Said<T> {
-    Yes(T),
+enum Said {
+    Yes,
     No,
     /// Nothing: its conditions exclude the request.
     Skipped,
@@ -145,8 +145,7 @@ impl<H: Head + ?Sized> Decision<'_, '_, H> {
             Some(rule) if !rule.shadow => Err(self.unauthenticated(rule)),
             refusing => {
                 self.shadow = refusing.map(|rule| (&**rule).into()).or(self.shadow.take());
-                let anonymous = Map::from_iter([("anonymous".to_owned(), Value::Bool(true))]);
-                self.document.put_identity(Value::Object(anonymous));
+                self.document.put_identity(anonymous());
                 Ok(())
             }
         }
@@ -160,7 +159,7 @@ impl<H: Head + ?Sized> Decision<'_, '_, H> {
     ) -> Option<Value> {
         let credential = || credentials::of(&rule.credentials, self.attributes.head);
         match &rule.method {
-            AuthenticationMethod::Anonymous => Some(Value::Object(Map::from_iter([("anonymous".into(), true.into())]))),
+            AuthenticationMethod::Anonymous => Some(anonymous()),
             AuthenticationMethod::Plain(value) => value.json(self.attributes).filter(|value| !value.is_null()),
             AuthenticationMethod::ApiKey(keys) => keys.identity(&credential()?).cloned(),
             AuthenticationMethod::Jwt(jwt) => {
@@ -195,7 +194,7 @@ impl<H: Head + ?Sized> Decision<'_, '_, H> {
     fn authorise(&mut self) -> Result<(), AuthDenial> {
         for rule in &self.auth.authorization {
             match self.allows(rule) {
-                Said::Yes(()) => self.document.put("authorization", &rule.name, Value::Bool(true)),
+                Said::Yes => self.document.put("authorization", &rule.name, Value::Bool(true)),
                 Said::Skipped => {}
                 Said::No if rule.shadow => self.shadow = Some((&**rule).into()),
                 Said::No => return Err(self.unauthorized(&**rule)),
@@ -204,7 +203,7 @@ impl<H: Head + ?Sized> Decision<'_, '_, H> {
         Ok(())
     }
 
-    fn allows(&self, rule: &AuthRule<Authorization>) -> Said<()> {
+    fn allows(&self, rule: &AuthRule<Authorization>) -> Said {
         match self.part(rule) {
             Part::Skipped => return Said::Skipped,
             Part::Failed => return Said::No,
@@ -212,7 +211,7 @@ impl<H: Head + ?Sized> Decision<'_, '_, H> {
         }
         let known = self.known();
         let Authorization::Patterns(patterns) = &rule.rule;
-        if patterns.iter().all(|pattern| pattern.holds(&known) == Some(true)) { Said::Yes(()) } else { Said::No }
+        if patterns.iter().all(|pattern| pattern.holds(&known) == Some(true)) { Said::Yes } else { Said::No }
     }
 
     /// Evaluates the rules for an allowed request, and returns the headers. A value that cannot be a header leaves it
@@ -244,12 +243,13 @@ impl<H: Head + ?Sized> Decision<'_, '_, H> {
 
     /// Whether the policy of a rule has a part in the request, as far as that can be told.
     fn takes_part<R>(&self, rule: &AuthRule<R>) -> bool {
-        all(&rule.policy_when, &self.known()) != Some(false)
+        AuthCondition::all(&rule.policy_when, &self.known()) != Some(false)
     }
 
     fn part<R>(&self, rule: &AuthRule<R>) -> Part {
         let known = self.known();
-        match (all(&rule.policy_when, &known), all(&rule.when, &known)) {
+        let holds = |conditions: &[AuthCondition]| AuthCondition::all(conditions, &known);
+        match (holds(&rule.policy_when), holds(&rule.when)) {
             (Some(false), _) | (Some(true), Some(false)) => Part::Skipped,
             (Some(true), Some(true)) => Part::Applies,
             (None, _) | (_, None) => Part::Failed,
@@ -269,9 +269,9 @@ impl<H: Head + ?Sized> Decision<'_, '_, H> {
     }
 }
 
-/// Whether all conditions hold; `None` if one has no result and none is false.
-fn all<H: Head + ?Sized>(conditions: &[AuthCondition], attributes: &Attributes<'_, H>) -> Option<bool> {
-    AuthCondition::all(conditions, attributes)
+/// The identity of a client that no rule identifies.
+fn anonymous() -> Value {
+    Value::Object(Map::from_iter([("anonymous".to_owned(), Value::Bool(true))]))
 }
 
 impl Success {

@@ -82,7 +82,7 @@ pub enum AuthEntry {
     Unusable(Arc<AuthRule<String>>),
 }
 
-/// What rules of all sections have.
+/// The part that rules of all sections have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RuleId<'r> {
     /// The policy that declares it.
@@ -94,7 +94,7 @@ pub struct RuleId<'r> {
 }
 
 impl<R> AuthRule<R> {
-    /// What rules of all sections have.
+    /// The part that rules of all sections have.
     #[must_use]
     pub const fn id(&self) -> RuleId<'_> {
         RuleId { policy: &self.policy, name: &self.name, shadow: self.shadow }
@@ -102,7 +102,7 @@ impl<R> AuthRule<R> {
 }
 
 impl AuthEntry {
-    /// What rules of all sections have.
+    /// The part that rules of all sections have.
     #[must_use]
     pub fn id(&self) -> RuleId<'_> {
         match self {

@@ -2,17 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
-use std::time::SystemTime;
 
 use http::HeaderName;
 use serde_json::{Value, json};
 
-use super::super::super::listener::ListenerName;
 use super::super::super::path::PathMatch;
 use super::super::super::route::{Action, Origin, Route};
 use super::super::super::sample::SampleHead;
-use super::super::super::settings::Effective;
-use super::super::{Attributes, ConnectionAttributes, Predicate, Selector, ValueExpression};
+use super::super::{Attributes, Predicate, Selector, ValueExpression};
 use super::*;
 use crate::object::{Age, Kind, ObjectName, ObjectRef};
 
@@ -22,27 +19,9 @@ static ROUTE: LazyLock<Route> = LazyLock::new(|| {
     let origin = Origin { object, field: "spec".into(), age, position: 0 };
     Route::new(origin, PathMatch::Prefix("/".into()), Action::Forward([].into()))
 });
-static LISTENER: LazyLock<ListenerName> = LazyLock::new(|| ListenerName("http".into()));
 
 fn attributes(head: &SampleHead) -> Attributes<'_, SampleHead> {
-    Attributes {
-        head,
-        host: "a.test",
-        path: "/",
-        request_id: None,
-        protocol: None,
-        address: Some([192, 0, 2, 9].into()),
-        secure: false,
-        connection: ConnectionAttributes::default(),
-        listener: &LISTENER,
-        body_bytes: None,
-        route: &ROUTE,
-        share: None,
-        policies: None,
-        auth: None,
-        effective: &Effective::DEFAULT,
-        now: || SystemTime::UNIX_EPOCH,
-    }
+    Attributes::sample(&ROUTE, head)
 }
 
 /// A rule without conditions.

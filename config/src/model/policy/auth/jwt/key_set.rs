@@ -23,7 +23,7 @@ pub struct KeySet {
     outdated: AtomicBool,
 }
 
-/// Why a text is no key set.
+/// The reason why a text cannot be read as a key set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeySetFault {
     /// It is no JSON object with a list of keys.
