@@ -177,9 +177,10 @@ impl<'a> Loop<'a> {
             Event::Listed { collection, resource_version, .. }
             | Event::Resumed { collection, resource_version, .. }
             | Event::Bookmark { collection, resource_version } => (collection.clone(), Some(resource_version)),
-            Event::Watching { collection } | Event::Failing { collection, .. } | Event::Unserved { collection, .. } => {
-                (collection.clone(), None)
-            }
+            Event::Watching { collection }
+            | Event::Failing { collection, .. }
+            | Event::Unreadable { collection, .. }
+            | Event::Unserved { collection, .. } => (collection.clone(), None),
             Event::Applied { projected, .. } => {
                 let object = &projected.meta.object;
                 (self.collection_of(object.kind, &object.name.namespace), Some(&projected.meta.resource_version))
@@ -203,6 +204,10 @@ impl<'a> Loop<'a> {
             Event::Unserved { .. } => {
                 (state.synced, state.failing, state.denied, state.resource_version) = (true, None, false, None);
             }
+            Event::Unreadable { why, .. } if state.restored_as_of_s.is_some() => {
+                (state.failing, state.denied) = (Some(why.clone()), true);
+            }
+            Event::Unreadable { .. } => (state.synced, state.failing, state.denied) = (true, None, false),
             // A successful list says nothing about the watch, which keeps the objects up to date.
             Event::Watching { .. } => (state.failing, state.denied) = (None, false),
             Event::Failing { why, denied, .. } => (state.failing, state.denied) = (Some(why.clone()), *denied),

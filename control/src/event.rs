@@ -79,11 +79,21 @@ pub enum Event {
         /// The time of this event.
         received: Instant,
     },
-    /// The collection may have objects that have not been listed: the cluster has begun to serve the kind, or its
-    /// definition may not be read. Follows an [`Event::Unserved`].
+    /// The collection may have objects that have not been listed: it had none, and the cluster has begun to serve the
+    /// kind, or its definition may no longer be read.
     Unlisted {
         /// The collection.
         collection: Collection,
+    },
+    /// Whether the cluster serves the kind may not be read, and nobody has asked for the kind: nothing waits for the
+    /// collection, and what is known of it stays.
+    Unreadable {
+        /// The collection.
+        collection: Collection,
+        /// The denial.
+        why: String,
+        /// The time of this event.
+        received: Instant,
     },
     /// The CustomResourceDefinition of a kind of the Gateway API states another release, or is gone.
     Defined {

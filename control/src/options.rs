@@ -96,7 +96,7 @@ pub struct Sources {
 /// The options of Kuadrant's policies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Kuadrant {
-    /// Whether the source is enabled by default only: if the definitions may not be read, it is disabled.
+    /// Whether the source is enabled by default only: if the definitions may not be read, nothing waits for its kinds.
     pub optional: bool,
 }
 

@@ -96,7 +96,8 @@ impl Reconciler {
     #[must_use]
     pub fn new(options: Options, collections: impl IntoIterator<Item = Collection>) -> Self {
         let (reporting, gateway_services) = (Reporting::new(&options), KnownServices::new(&options));
-        let listing = Listing::new(collections).with_optional_auth(options.sources.optional(Kind::AuthPolicy));
+        let listing = Listing::new(collections)
+            .with_optional(Kind::ALL.into_iter().filter(|kind| options.sources.optional(*kind)));
         let mut model = Model::new(options);
         model.world.unlisted.clone_from(listing.unsynced());
         Self {

@@ -13,83 +13,83 @@ macro_rules! kinds {
         $call! {
             Ingress = ingress::Ingress {
                 name: "Ingress", group: NETWORKING, plural: "ingresses", versions: ["v1"],
-                scope: Namespaced, definition: BuiltIn, status: Addresses, layer: Routes,
+                scope: Namespaced, definition: BuiltIn, status: Addresses, layer: Routes, access: Neutral,
             },
             IngressClass = ingress_class::IngressClass {
                 name: "IngressClass", group: NETWORKING, plural: "ingressclasses", versions: ["v1"],
-                scope: Cluster, definition: BuiltIn, status: Unwritten, layer: Routes,
+                scope: Cluster, definition: BuiltIn, status: Unwritten, layer: Routes, access: Neutral,
             },
             Service = service::Service {
                 name: "Service", group: CORE, plural: "services", versions: ["v1"],
-                scope: Namespaced, definition: BuiltIn, status: Unwritten, layer: Routes,
+                scope: Namespaced, definition: BuiltIn, status: Unwritten, layer: Routes, access: Neutral,
             },
             EndpointSlice = endpoint_slice::EndpointSlice {
                 name: "EndpointSlice", group: "discovery.k8s.io", plural: "endpointslices", versions: ["v1"],
-                scope: Namespaced, definition: BuiltIn, status: Unwritten, layer: Routes,
+                scope: Namespaced, definition: BuiltIn, status: Unwritten, layer: Routes, access: Neutral,
             },
             Secret = secret::Secret {
                 name: "Secret", group: CORE, plural: "secrets", versions: ["v1"],
-                scope: Namespaced, definition: BuiltIn, status: Unwritten, layer: Routes,
+                scope: Namespaced, definition: BuiltIn, status: Unwritten, layer: Routes, access: Neutral,
             },
             Deployment = deployment::Deployment {
                 name: "Deployment", group: "apps", plural: "deployments", versions: ["v1"],
-                scope: Namespaced, definition: BuiltIn, status: Unwritten, layer: Routes,
+                scope: Namespaced, definition: BuiltIn, status: Unwritten, layer: Routes, access: Neutral,
             },
             Namespace = namespace::Namespace {
                 name: "Namespace", group: CORE, plural: "namespaces", versions: ["v1"],
-                scope: Cluster, definition: BuiltIn, status: Unwritten, layer: Routes,
+                scope: Cluster, definition: BuiltIn, status: Unwritten, layer: Routes, access: Neutral,
             },
             ConfigMap = config_map::ConfigMap {
                 name: "ConfigMap", group: CORE, plural: "configmaps", versions: ["v1"],
-                scope: Namespaced, definition: BuiltIn, status: Unwritten, layer: Routes,
+                scope: Namespaced, definition: BuiltIn, status: Unwritten, layer: Routes, access: Neutral,
             },
             GatewayClass = gateway_class::GatewayClass {
                 name: "GatewayClass", group: GATEWAY_API, plural: "gatewayclasses", versions: ["v1", "v1beta1"],
-                scope: Cluster, definition: Custom, status: Conditions, layer: Routes,
+                scope: Cluster, definition: Custom, status: Conditions, layer: Routes, access: Neutral,
             },
             ReferenceGrant = reference_grant::ReferenceGrant {
                 name: "ReferenceGrant", group: GATEWAY_API, plural: "referencegrants", versions: ["v1", "v1beta1"],
-                scope: Namespaced, definition: Custom, status: Unwritten, layer: Routes,
+                scope: Namespaced, definition: Custom, status: Unwritten, layer: Routes, access: Neutral,
             },
             Gateway = gateway_object::Gateway {
                 name: "Gateway", group: GATEWAY_API, plural: "gateways", versions: ["v1", "v1beta1"],
-                scope: Namespaced, definition: Custom, status: Conditions, layer: Listeners,
+                scope: Namespaced, definition: Custom, status: Conditions, layer: Listeners, access: Neutral,
             },
             HttpRoute = http_route::HttpRoute {
                 name: "HTTPRoute", group: GATEWAY_API, plural: "httproutes", versions: ["v1", "v1beta1"],
-                scope: Namespaced, definition: Custom, status: ConditionsByParent, layer: Routes,
+                scope: Namespaced, definition: Custom, status: ConditionsByParent, layer: Routes, access: Neutral,
             },
             ListenerSet = listener_set::ListenerSet {
                 name: "ListenerSet", group: GATEWAY_API, plural: "listenersets", versions: ["v1"],
-                scope: Namespaced, definition: Custom, status: Conditions, layer: Routes,
+                scope: Namespaced, definition: Custom, status: Conditions, layer: Routes, access: Neutral,
             },
             GrpcRoute = grpc_route::GrpcRoute {
                 name: "GRPCRoute", group: GATEWAY_API, plural: "grpcroutes", versions: ["v1", "v1alpha2"],
-                scope: Namespaced, definition: Custom, status: ConditionsByParent, layer: Routes,
+                scope: Namespaced, definition: Custom, status: ConditionsByParent, layer: Routes, access: Neutral,
             },
             TlsRoute = tls_route::TlsRoute {
                 name: "TLSRoute", group: GATEWAY_API, plural: "tlsroutes", versions: ["v1", "v1alpha3", "v1alpha2"],
-                scope: Namespaced, definition: Custom, status: ConditionsByParent, layer: Routes,
+                scope: Namespaced, definition: Custom, status: ConditionsByParent, layer: Routes, access: Neutral,
             },
             TcpRoute = layer4_route::Layer4Route {
                 name: "TCPRoute", group: GATEWAY_API, plural: "tcproutes", versions: ["v1", "v1alpha2"],
-                scope: Namespaced, definition: Custom, status: ConditionsByParent, layer: Routes,
+                scope: Namespaced, definition: Custom, status: ConditionsByParent, layer: Routes, access: Neutral,
             },
             UdpRoute = layer4_route::Layer4Route {
                 name: "UDPRoute", group: GATEWAY_API, plural: "udproutes", versions: ["v1", "v1alpha2"],
-                scope: Namespaced, definition: Custom, status: ConditionsByParent, layer: Routes,
+                scope: Namespaced, definition: Custom, status: ConditionsByParent, layer: Routes, access: Neutral,
             },
             BackendTlsPolicy = backend_tls_policy::BackendTlsPolicy {
                 name: "BackendTLSPolicy", group: GATEWAY_API, plural: "backendtlspolicies", versions: ["v1", "v1alpha3"],
-                scope: Namespaced, definition: Custom, status: ConditionsByParent, layer: Policies,
+                scope: Namespaced, definition: Custom, status: ConditionsByParent, layer: Policies, access: Neutral,
             },
             RateLimitPolicy = rate_limit_policy::RateLimitPolicy {
                 name: "RateLimitPolicy", group: KUADRANT, plural: "ratelimitpolicies", versions: ["v1"],
-                scope: Namespaced, definition: Custom, status: Conditions, layer: Policies,
+                scope: Namespaced, definition: Custom, status: Conditions, layer: Policies, access: Neutral,
             },
             AuthPolicy = auth_policy::AuthPolicy {
                 name: "AuthPolicy", group: KUADRANT, plural: "authpolicies", versions: ["v1"],
-                scope: Namespaced, definition: Custom, status: Conditions, layer: Policies,
+                scope: Namespaced, definition: Custom, status: Conditions, layer: Policies, access: Restricts,
             },
         }
     };
@@ -133,6 +133,13 @@ enum Status {
     ConditionsByParent,
 }
 
+/// Whether the objects of a kind can refuse requests that would pass without them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Access {
+    Neutral,
+    Restricts,
+}
+
 /// The layer of a kind. The attachment of an object reads those of earlier layers and none of its own, except that
 /// routes of the Gateway API read those of older routes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -160,6 +167,7 @@ struct Row {
     definition: Definition,
     status: Status,
     layer: Layer,
+    access: Access,
 }
 
 /// Defines [`Kind`] by the rows.
@@ -167,6 +175,7 @@ macro_rules! define {
     ($($kind:ident = $module:ident::$projection:ident {
         name: $name:literal, group: $group:expr, plural: $plural:literal, versions: $versions:expr,
         scope: $scope:ident, definition: $definition:ident, status: $status:ident, layer: $layer:ident,
+        access: $access:ident,
     },)*) => {
         /// A kind of cluster object that Tidegate reads.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -193,6 +202,7 @@ macro_rules! define {
                         definition: Definition::$definition,
                         status: Status::$status,
                         layer: Layer::$layer,
+                        access: Access::$access,
                     },)*
                 }
             }
@@ -257,6 +267,13 @@ impl Kind {
     #[must_use]
     pub const fn is_inherited_policy(self) -> bool {
         matches!(self, Self::RateLimitPolicy | Self::AuthPolicy)
+    }
+
+    /// Returns `true` if objects of this kind restrict access: requests that they would refuse pass while it is not
+    /// known that they exist.
+    #[must_use]
+    pub const fn restricts_access(self) -> bool {
+        matches!(self.row().access, Access::Restricts)
     }
 
     /// Returns `true` if a Gateway controller writes conditions into the status of objects.

@@ -116,8 +116,11 @@ fn a_collection_fails_until_its_watch_is_open() {
     let bookmark = || Event::Bookmark { collection: collection(), resource_version: "7".into() };
     let listed = || listed(collection(), Vec::new(), "5");
     let unserved = || Event::Unserved { collection: collection(), received: clock::now() };
+    let unreadable =
+        || Event::Unreadable { collection: collection(), why: "denied".to_owned(), received: clock::now() };
     check(vec![listed()], true, None);
     check(vec![failing(), unserved()], true, None);
+    check(vec![failing(), unreadable()], true, None);
     check(vec![failing(), listed()], true, Some("refused"));
     check(vec![failing(), listed(), watching()], true, None);
     check(vec![listed(), failing()], true, Some("refused"));

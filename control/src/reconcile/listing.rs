@@ -6,8 +6,10 @@
 //! the loop waits without limit: an API server that has just started denies everything for a moment, and an edge
 //! without any routes is not ready.
 //!
-//! AuthPolicies are awaited without limit, too: without them, requests would pass that they refuse. Only if they are
-//! read by default, and nobody has asked for them, they are not awaited where they may not be read.
+//! Kinds that restrict access, such as AuthPolicies, are awaited without limit, too: without them, requests would pass
+//! that they refuse. If nobody has asked for such a kind, so that it is read by default only, it is not awaited where
+//! it may not be read. If the operator has asked for it, it is awaited even in a namespace that denies it, unless
+//! everything is denied there: then the namespace has nothing that could be open.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,12 +39,14 @@ pub struct Listing {
     trusted: BTreeSet<Collection>,
     /// The failing collections, and whether the reason is a denial.
     failing: BTreeMap<Collection, bool>,
+    /// The collections of kinds that the API server does not serve.
+    absent: BTreeSet<Collection>,
     /// Sources whose last list would have removed so much that it needs a confirmation.
     unconfirmed: BTreeSet<Collection>,
     /// Since when no required collection is awaited.
     required_since: Option<Instant>,
-    /// Whether AuthPolicies are read by default only.
-    optional_auth: bool,
+    /// The kinds that are read by default only.
+    optional: BTreeSet<Kind>,
     /// Whether the first model was compiled. Nothing is published or reported before.
     running: bool,
 }
@@ -65,7 +69,7 @@ impl Listing {
         let is_awaited = |kind| of_endpoints(kind) || required_kinds().any(|required| required == kind);
         // Routes depend on an object that is read by its name.
         let is_required = |collection: &&Collection| {
-            let always = reads_by_name(collection.kind) || collection.kind == Kind::AuthPolicy;
+            let always = reads_by_name(collection.kind) || collection.kind.restricts_access();
             always || (is_awaited(collection.kind) && routed.contains(&collection.namespace))
         };
         let required = unsynced.iter().filter(is_required).cloned().collect();
@@ -76,16 +80,17 @@ impl Listing {
             restored: BTreeMap::new(),
             trusted: BTreeSet::new(),
             failing: BTreeMap::new(),
+            absent: BTreeSet::new(),
             unconfirmed: BTreeSet::new(),
             required_since: None,
-            optional_auth: false,
+            optional: BTreeSet::new(),
             running: false,
         }
     }
 
-    /// The same; whether AuthPolicies are read by default only.
-    pub(super) fn with_optional_auth(self, optional_auth: bool) -> Self {
-        Self { optional_auth, ..self }
+    /// The same; `optional` are the kinds that are read by default only.
+    pub(super) fn with_optional(self, optional: impl IntoIterator<Item = Kind>) -> Self {
+        Self { optional: optional.into_iter().collect(), ..self }
     }
 
     /// The namespaces with a collection of their own for a kind.
@@ -121,7 +126,7 @@ impl Listing {
 
     /// The part that the next life of the loop takes over: restored state serves until its collection is listed.
     pub(super) fn still_serving(self, collections: impl IntoIterator<Item = Collection>) -> Self {
-        Self { restored: self.restored, optional_auth: self.optional_auth, ..Self::new(collections) }
+        Self { restored: self.restored, optional: self.optional, ..Self::new(collections) }
     }
 
     /// The time of the state of a collection in seconds since the epoch, if it was restored and has not been listed
@@ -165,7 +170,13 @@ impl Listing {
     /// The API server does not serve the kind of a collection: that it has no objects needs no confirmation.
     pub(super) fn unserved(&mut self, collection: &Collection, now: Instant) {
         self.unconfirmed.remove(collection);
+        self.absent.insert(collection.clone());
         self.recovers(collection, now);
+    }
+
+    /// The API server has begun to serve the kind of a collection.
+    pub(super) fn appears(&mut self, collection: &Collection) {
+        self.absent.remove(collection);
     }
 
     /// Whether a collection has neither been listed nor restored.
@@ -185,6 +196,19 @@ impl Listing {
         self.trusted.remove(collection);
         self.reckon(now);
         first
+    }
+
+    /// Whether there are objects of a kind may not be known, and nobody has asked for it: those of before a restart
+    /// stay, and their collection fails; otherwise, nothing waits for it. Returns `true` if something did.
+    pub(super) fn unreadable(&mut self, collection: &Collection, now: Instant) -> bool {
+        if self.restored.contains_key(collection) {
+            self.fails(collection.clone(), true, now);
+            return false;
+        }
+        self.failing.remove(collection);
+        let was_awaited = self.unsynced.remove(collection);
+        self.reckon(now);
+        was_awaited
     }
 
     /// Returns `true` if the first complete model has been compiled.
@@ -230,8 +254,7 @@ impl Listing {
     /// release needs.
     pub(super) fn may_report(&self) -> bool {
         let is_spared = |collection: &Collection| {
-            let is_denied = self.failing.get(collection) == Some(&true);
-            self.denied(collection) || is_denied && collection.kind.is_inherited_policy()
+            self.denied(collection) && (collection.namespace.is_some() || collection.kind.is_inherited_policy())
         };
         self.running && self.unsynced.iter().all(is_spared)
     }
@@ -242,16 +265,29 @@ impl Listing {
     }
 
     fn denied(&self, collection: &Collection) -> bool {
-        collection.namespace.is_some() && self.failing.get(collection) == Some(&true)
+        self.failing.get(collection) == Some(&true)
     }
 
-    /// Whether a required collection is not awaited: it is denied, and another one of its kind is known.
+    /// Whether a required collection is not awaited although it is unknown: it is denied, and what is served without it
+    /// is neither nothing nor open.
     fn spared(&self, collection: &Collection) -> bool {
-        if self.optional_auth && collection.kind == Kind::AuthPolicy && self.failing.get(collection) == Some(&true) {
-            return true;
+        let of_kind = |other: &&Collection| other.kind == collection.kind;
+        match (&collection.namespace, collection.kind.restricts_access()) {
+            _ if !self.denied(collection) => false,
+            (_, true) if self.optional.contains(&collection.kind) => true,
+            (None, _) => false,
+            (Some(namespace), true) => self.is_out_of_reach(namespace),
+            (Some(_), false) => self.required.iter().filter(of_kind).any(|other| !self.unknown(other)),
         }
-        let known = |other: &Collection| other.kind == collection.kind && !self.unknown(other);
-        self.denied(collection) && self.required.iter().any(known)
+    }
+
+    /// Whether the API server denies every kind of a namespace that it serves.
+    fn is_out_of_reach(&self, namespace: &Arc<str>) -> bool {
+        let of_namespace = self.namespaces.iter().filter(|(_, of)| of == namespace);
+        let mut collections =
+            of_namespace.map(|(kind, of)| Collection { kind: *kind, namespace: Some(Arc::clone(of)) });
+        let is_silent = |collection: &Collection| self.denied(collection) && self.unknown(collection);
+        collections.all(|collection| is_silent(&collection) || self.absent.contains(&collection))
     }
 
     fn reckon(&mut self, now: Instant) {
@@ -363,11 +399,30 @@ mod tests {
         check(&with_policies, &[(Listed, others), (Denied, auth)], "no end", "ab");
         check(&with_policies, &[(Listed, others), (Listed, auth)], "4 s", "ab");
         let waits = |optional: bool, denied: bool| {
-            let mut listing = Listing::new([collection("AuthPolicy")]).with_optional_auth(optional);
+            let by_default = [Kind::AuthPolicy].into_iter().filter(|_| optional);
+            let mut listing = Listing::new([collection("AuthPolicy")]).with_optional(by_default);
             listing.fails(collection("AuthPolicy"), denied, clock::now());
             listing.waits()
         };
         assert_eq!([waits(false, true), waits(true, false), waits(true, true)], [true, true, false]);
+    }
+
+    #[test]
+    fn policies_of_access_are_awaited_in_a_namespace_that_can_serve() {
+        let all = [
+            "Service in a",
+            "EndpointSlice in a",
+            "AuthPolicy in a",
+            "Service in b",
+            "HTTPRoute in b",
+            "AuthPolicy in b",
+        ];
+        let (of_a, of_b) = all.split_at(3);
+        let (others, auth) = all.split_at(5);
+        check(&all, &[(Listed, others), (Denied, auth)], "no end", "a");
+        check(&all, &[(Listed, of_a), (Denied, of_b)], "21 s", "a");
+        check(&all, &[(Listed, of_a), (Denied, of_b), (Listed, &of_b[1..2])], "no end", "a");
+        check(&all, &[(Listed, of_a), (Denied, of_b), (Recovers, &of_b[1..2])], "no end", "");
     }
 
     #[test]

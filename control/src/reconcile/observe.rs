@@ -26,7 +26,15 @@ impl Reconciler {
                 return self.list(collection, objects, complete, received);
             }
             Event::Unserved { collection, received } => self.unserved(&collection, received),
-            Event::Unlisted { collection } => drop(self.model.world.unlisted.insert(collection)),
+            Event::Unreadable { collection, received, .. } => {
+                if self.listing.unreadable(&collection, received) {
+                    self.pending_reports().look_again();
+                }
+            }
+            Event::Unlisted { collection } => {
+                self.listing.appears(&collection);
+                self.model.world.unlisted.insert(collection);
+            }
             Event::Defined { kind, release, received } => {
                 if self.model.world.define(kind, release) {
                     let classes = self.model.topology.dependents(&Key::Definitions).cloned().collect();

@@ -340,7 +340,7 @@ fn routes_are_closed_while_the_policies_of_their_services_cannot_be_read() {
     check(&mut bench, [0, 1]);
     bench.listed_in(denied, &[], true);
     check(&mut bench, [1, 1]);
-    // The definition may not be read, or it has just been created: there may be policies that are not listed.
+    // The definition has just been created: there may be policies that are not listed.
     let now = bench.now;
     bench.observe(Event::Unserved { collection: other.clone(), received: now });
     bench.observe(Event::Unlisted { collection: other.clone() });

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tidegate_config::object::Kind;
 use tidegate_config::project::{Projected, PublicAddress, project};
-use tidegate_control::options::{Options, Publish};
+use tidegate_control::options::{Kuadrant, Options, Publish, Sources};
 use tidegate_control::{ChangedFindings, Collection, Event, Reconciler};
 
 const KINDS: [Kind; 5] = [Kind::Ingress, Kind::IngressClass, Kind::Service, Kind::EndpointSlice, Kind::Secret];
@@ -165,4 +165,53 @@ fn a_restarted_loop_still_knows_the_state_as_restored() {
     }
     settle(&mut reconciler, now);
     assert_eq!(hosts(&reconciler), ["web.example"]);
+}
+
+fn auth_policy() -> Projected {
+    let target = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "web"});
+    let spec = json!({"targetRef": target, "rules": {}});
+    let object = json!({"metadata": {"namespace": "shop", "name": "web", "resourceVersion": "1"}, "spec": spec});
+    project(Kind::AuthPolicy, object.to_string().as_bytes()).unwrap()
+}
+
+/// A loop that reads AuthPolicies by default, with one restored policy if `has_policy`, after this event about their
+/// collection, and the lists of the others. Checks how many policies are in effect, whether the loop runs without
+/// waiting for anything, and until when their state counts as stale.
+#[track_caller]
+fn check_policies(has_policy: bool, event: Event, want: (usize, bool, Option<u64>)) {
+    let now = now();
+    let sources = Sources { kuadrant: Some(Kuadrant { optional: true }), ..Sources::default() };
+    let policies = all_of(Kind::AuthPolicy);
+    let collections = KINDS.map(all_of).into_iter().chain([policies.clone()]);
+    let mut reconciler = Reconciler::new(Options { sources, ..Options::default() }, collections);
+    if has_policy {
+        reconciler.restore(&policies, vec![auth_policy()], 1000, now);
+    }
+    for kind in KINDS {
+        reconciler.observe(listed(kind, Vec::new(), now), now);
+    }
+    let told = format!("{event:?}");
+    reconciler.observe(event, now);
+    settle(&mut reconciler, now);
+    let held = |reconciler: &Reconciler| reconciler.model().world().names_of(Kind::AuthPolicy, None).count();
+    let stale = reconciler.listing().restored_as_of_s(&policies);
+    assert_eq!((held(&reconciler), reconciler.running(), stale), want, "{told}");
+    // So it is if the loop starts again.
+    reconciler.start_over(KINDS.map(all_of).into_iter().chain([policies]));
+    assert_eq!(held(&reconciler), want.0, "{told}");
+}
+
+#[test]
+fn policies_that_may_no_longer_be_read_stay_in_effect() {
+    let (collection, received) = (all_of(Kind::AuthPolicy), now());
+    let absent = || Event::Unserved { collection: collection.clone(), received };
+    let unreadable = || Event::Unreadable { collection: collection.clone(), why: "denied".to_owned(), received };
+    let denied = || Event::Failing { collection: collection.clone(), why: "denied".to_owned(), denied: true };
+    check_policies(false, absent(), (0, true, None));
+    check_policies(true, absent(), (0, true, None));
+    check_policies(false, unreadable(), (0, true, None));
+    check_policies(true, unreadable(), (1, true, Some(1000)));
+    check_policies(true, denied(), (1, true, Some(1000)));
+    // The definition may be read: an API server that has just started denies the policies for a moment.
+    check_policies(false, denied(), (0, false, None));
 }

@@ -170,6 +170,7 @@ fn text(event: &Event) -> String {
             format!("listed@{resource_version} {}{part}", objects.join(" ")).trim_end().to_owned()
         }
         Event::Unserved { .. } => "unserved".to_owned(),
+        Event::Unreadable { why, .. } => format!("unreadable: {why}"),
         Event::Unlisted { .. } => "unlisted".to_owned(),
         Event::Defined { kind, release, .. } => format!("{kind} of {release:?}"),
         Event::Resumed { resource_version, .. } => format!("resumed@{resource_version}"),

@@ -346,12 +346,12 @@ fn a_failure_of_one_version_ends_with_the_next() {
 }
 
 #[test]
-fn an_optional_kind_with_an_unreadable_definition_counts_as_unserved() {
+fn an_optional_kind_with_an_unreadable_definition_is_neither_awaited_nor_gone() {
     let script = Script {
         definitions: (vec![Answer::status(403), Answer::status(403), defined(5, &[ours(4, "v1")])], vec![]),
         collection: (vec![listed(7, &[("a", 1)])], vec![]),
     };
-    let (got, _) = block_on(play_as(patient(), script, (4, 4), true));
-    let events = ["unserved", "unlisted", "watching", "listed@7 a@1"];
+    let (got, _) = block_on(play_as(patient(), script, (3, 4), true));
+    let events = ["unreadable: its definition: the API server answered 403: as told", "watching", "listed@7 a@1"];
     assert!(matches(&got, &events), "events: {got:#?}");
 }

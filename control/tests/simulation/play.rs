@@ -304,6 +304,7 @@ fn kind_of(event: &Event) -> Option<Kind> {
         Event::Listed { .. }
         | Event::Resumed { .. }
         | Event::Unserved { .. }
+        | Event::Unreadable { .. }
         | Event::Unlisted { .. }
         | Event::Defined { .. }
         | Event::Bookmark { .. }

@@ -50,8 +50,8 @@ enum Presence {
     Unknown,
     /// It does not.
     Absent,
-    /// Its definition may not be read, and the kind was not requested.
-    Denied,
+    /// Its definition may not be read, with the denial, and the kind was not requested.
+    Denied(Arc<str>),
     /// It does.
     Served {
         /// The version to request.
@@ -82,7 +82,7 @@ struct Definition {
     tells_release: bool,
     /// The release in the last event; `None` without a definition.
     release: Option<Arc<str>>,
-    /// Whether a definition that may not be read counts as missing.
+    /// Whether nothing waits for the kind if the definition may not be read.
     optional: bool,
     events: mpsc::Sender<Event>,
     rng: fastrand::Rng,
@@ -102,7 +102,8 @@ impl Informer {
     /// The same informer for a kind that the cluster may not have: it watches the collection while the kind's
     /// definition serves one of these versions, the first one if there are several.
     ///
-    /// While the kind is not served, and when it is removed, it sends an [`Event::Unserved`]. The required permissions
+    /// While the kind is not served, and when it is removed, it sends an [`Event::Unserved`]; if it may not know, and
+    /// the kind is [optional](WhileServed::optional), an [`Event::Unreadable`]. The required permissions
     /// are to list and watch `customresourcedefinitions`, for this one name.
     #[must_use]
     pub fn while_served(self, versions: impl IntoIterator<Item = Arc<str>>) -> WhileServed {
@@ -154,8 +155,8 @@ impl Informer {
 }
 
 impl WhileServed {
-    /// The same; with `true`, a definition that may not be read counts as missing, for kinds that the operator has not
-    /// requested.
+    /// The same; with `true`, nothing waits for the kind if its definition may not be read: the operator has not
+    /// requested it.
     #[must_use]
     pub const fn optional(mut self, optional: bool) -> Self {
         self.definition.optional = optional;
@@ -163,8 +164,8 @@ impl WhileServed {
     }
 
     /// Watches the definition, and the collection while that is served, until `stop` is cancelled, or the receiver of
-    /// events is gone. The first event is an [`Event::Listed`] or an [`Event::Unserved`], unless failures come before
-    /// it.
+    /// events is gone. The first event is an [`Event::Listed`], an [`Event::Unserved`] or an [`Event::Unreadable`],
+    /// unless failures come before it.
     pub async fn run(self, stop: CancellationToken) {
         let Self { informer, mut definition, own } = self;
         let (presence_tx, presence) = watch::channel(Presence::Unknown);
@@ -196,17 +197,26 @@ async fn follow_while_served(
         let now = presence.borrow_and_update().clone();
         let collection = || informer.api().collection().clone();
         let was_absent = std::mem::replace(&mut absent, now == Presence::Absent);
-        if matches!(now, Presence::Absent | Presence::Denied) {
-            failing = false;
-            informer.lister.tee.unserved(absent);
-            informer.send(Event::Unserved { collection: collection(), received: clock::now() }).await?;
-        }
-        if now == Presence::Denied || was_absent && !absent {
+        if was_absent && !absent {
             informer.send(Event::Unlisted { collection: collection() }).await?;
+        }
+        match &now {
+            Presence::Absent => {
+                failing = false;
+                informer.lister.tee.unserved(true);
+                informer.send(Event::Unserved { collection: collection(), received: clock::now() }).await?;
+            }
+            Presence::Denied(why) => {
+                failing = false;
+                informer.lister.tee.unserved(false);
+                let (why, received) = (why.to_string(), clock::now());
+                informer.send(Event::Unreadable { collection: collection(), why, received }).await?;
+            }
+            Presence::Unknown | Presence::Served { .. } => {}
         }
         let other = presence.wait_for(|later| *later != now);
         match &now {
-            Presence::Unknown | Presence::Absent | Presence::Denied => drop(other.await),
+            Presence::Unknown | Presence::Absent | Presence::Denied(_) => drop(other.await),
             Presence::Served { version, .. } => {
                 let informer = if own { informer.clone().at(version) } else { informer.clone() };
                 let mut informer = Informer { failing, ..informer };
@@ -367,14 +377,22 @@ impl Definition {
         });
     }
 
-    /// The kind was not requested explicitly, and its definition may not be read. Only one of the kinds logs it.
+    /// The kind was not requested explicitly, and its definition may not be read. One kind of the Gateway API logs it,
+    /// and each kind without which requests may pass.
     fn go_without(&mut self, failure: &Failure, presence_tx: &watch::Sender<Presence>) {
-        if self.collection.kind == Kind::GatewayClass && *presence_tx.borrow() == Presence::Unknown {
+        let (kind, is_news) = (self.collection.kind, !matches!(*presence_tx.borrow(), Presence::Denied(_)));
+        if kind == Kind::GatewayClass && is_news {
             tracing::warn!(error = %failure, "the Gateway API is not served: no permission to read its CustomResourceDefinitions; deploy/gateway has it, \
                 and --source ingress needs none");
         }
+        if kind.restricts_access() && is_news {
+            tracing::warn!(%kind, error = %failure, "no permission to read the CustomResourceDefinition: objects of the kind are not read, and only those of \
+                the edge cache restrict access; deploy/policies has the permission");
+        }
         (self.failing, self.logged, self.unconfirmed) = (true, true, false);
-        self.set(Presence::Denied, presence_tx);
+        if is_news {
+            self.set(Presence::Denied(format!("its definition: {failure}").into()), presence_tx);
+        }
     }
 
     /// The API server has answered as expected.

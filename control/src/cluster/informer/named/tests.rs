@@ -54,6 +54,7 @@ fn text(event: &Event) -> String {
         | Event::ApiServer { .. }
         | Event::BindFailures { .. }
         | Event::Unserved { .. }
+        | Event::Unreadable { .. }
         | Event::Unlisted { .. } => {
             panic!("{event:?}")
         }
