@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::sync::{AtomicU64, Ordering::Relaxed};
+use super::sync::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// The number of ticks in the longest window, and the age in ticks up to which a caller's time may lie before the start
 /// of a window. A quarter of the range of a tick each: ticks wrap, and a counter that was idle for the other half of
@@ -42,6 +42,11 @@ impl Window {
     /// The number of ticks in so many milliseconds, at least one.
     pub(super) fn ticks_of(self, ms: u64) -> u32 {
         u32::try_from(ms / self.tick_ms).unwrap_or(TICKS_MAX).max(1)
+    }
+
+    /// The number of its ticks.
+    pub(super) const fn length(self) -> u32 {
+        self.ticks
     }
 
     /// The length of so many ticks.
@@ -119,7 +124,8 @@ pub(super) enum Worth {
 /// A counter: the start of its window in the upper half of a word and the requests in the lower one. It begins without
 /// a window.
 ///
-/// One word holds all of it, and nothing else is published with it, so that relaxed operations are exact.
+/// One word holds all of it, so that relaxed operations are exact. Whoever sees that it was removed also sees what the
+/// one that removed it had noted before.
 #[derive(Debug)]
 pub(super) struct Counter(AtomicU64);
 
@@ -189,7 +195,7 @@ impl Counter {
     /// the one caller that removed it.
     pub(super) fn remove(&self, window: Window, now: Tick, max: u32, most: Worth) -> bool {
         let removed = |word| (word != REMOVED && worth(window, word, now, max) <= most).then_some(REMOVED);
-        self.0.fetch_update(Relaxed, Relaxed, removed).is_ok()
+        self.0.fetch_update(Release, Relaxed, removed).is_ok()
     }
 
     /// Removes the counter in any case. Returns `true` to the one caller that removed it.
@@ -199,7 +205,7 @@ impl Counter {
 
     /// Returns `true` if it was removed.
     pub(super) fn is_removed(&self) -> bool {
-        self.0.load(Relaxed) == REMOVED
+        self.0.load(Acquire) == REMOVED
     }
 
     /// Forgets a window that has ended, so that ticks can wrap.

@@ -12,7 +12,7 @@ use foldhash::fast::RandomState;
 
 use super::counter::{Charging, Counter, Left, Receipt, Tick, Window, Worth};
 use super::room::{Namespace, Room};
-use super::store::{CounterValues, Lease, Leases};
+use super::store::{Carried, CounterValues, EvictedUse, Lease, Leases};
 use super::values::{Values, ValuesKey};
 use crate::observe::limit_metrics::LimitSeries;
 use crate::options::CounterLimits;
@@ -71,6 +71,8 @@ pub(super) struct Group {
     all: Arc<ValueCounters>,
     namespace: Arc<Namespace>,
     ring: SegQueue<ValuesKey>,
+    /// What the leases of removed counters had used.
+    evicted: EvictedUse,
     in_use: AtomicUsize,
     /// Whether no snapshot named the limit at the last sweep.
     unnamed: AtomicBool,
@@ -107,17 +109,30 @@ impl ValueCounters {
 
 impl Tally {
     fn new(leases: Option<&Leases>, values: CounterValues) -> Self {
-        Self { counter: Counter::new(), lease: leases.and_then(|leases| leases.lease(values)) }
+        let lease = leases.and_then(|leases| leases.lease(values, Carried::nothing()));
+        Self { counter: Counter::new(), lease }
     }
 
     fn worth(&self, window: Window, now: Tick, max: u32) -> Worth {
-        let worth = self.counter.worth(window, now, max);
-        // Whoever forgets a lease gives it back, and it is asked for again.
+        let worth = self.counter.worth(window, now, self.exhausted_at(window, now, max));
+        // What is left of the lease is given back, and the store has counted the rest.
         if worth == Worth::Expired && self.is_leased(now) { Worth::Unexhausted } else { worth }
     }
 
+    /// The number of requests from which on the counter must not be forgotten. Those that were admitted without the
+    /// store are known only here until they are reported.
+    fn exhausted_at(&self, window: Window, now: Tick, max: u32) -> u32 {
+        self.lease.as_ref().map_or(max, |lease| lease.reported(self.counter.running(window, now)).saturating_add(1))
+    }
+
     fn is_leased(&self, now: Tick) -> bool {
-        self.lease.as_ref().is_some_and(|lease| lease.is_held(now))
+        self.lease.as_ref().is_some_and(|lease| lease.runs(now))
+    }
+
+    /// The requests of the window that runs that the store knows of, if there is one.
+    fn used(&self, window: Window, now: Tick) -> u32 {
+        let alone = || self.counter.running(window, now) as u32;
+        self.lease.as_ref().map_or(0, |lease| lease.own_used(now).saturating_add(alone()))
     }
 
     fn reset_if_expired(&self, window: Window, now: Tick) {
@@ -156,6 +171,7 @@ impl Group {
             series,
             all,
             ring: SegQueue::new(),
+            evicted: EvictedUse::default(),
             in_use: AtomicUsize::new(0),
             unnamed: AtomicBool::new(false),
             retired: AtomicBool::new(false),
@@ -251,7 +267,9 @@ impl Group {
         // The requests of these values that were counted with others, for want of room, count on. One that is decided
         // in this very moment may be missed.
         let counter = Counter::continuing(&self.overflow.counter, self.window, now);
-        let lease = self.leases.as_ref().and_then(|leases| leases.lease(CounterValues::Of(Values::Of(values))));
+        let of_values = CounterValues::Of(Values::Of(values));
+        let lease =
+            self.leases.as_ref().and_then(|leases| leases.lease(of_values, self.evicted.carried(values.0, now)));
         let made = ValueCounter { tally: Tally { counter, lease }, used: AtomicBool::new(false) };
         match pinned.try_insert(self.id_of(values), made) {
             Ok(made) => {
@@ -297,7 +315,13 @@ impl Group {
             }
         }
         let Some(best) = best else { return false };
-        if !best.found.tally.counter.remove(self.window, now, max, Worth::Unexhausted) {
+        let (tally, window) = (&best.found.tally, self.window);
+        // One that is charged in this very moment may be missed.
+        match tally.used(window, now) {
+            0 => {}
+            used => self.evicted.add(best.values.0, used, window, now),
+        }
+        if !tally.counter.remove(window, now, tally.exhausted_at(window, now, max), Worth::Unexhausted) {
             self.ring.push(best.values);
             return false;
         }
@@ -321,6 +345,7 @@ impl Group {
             if !found.tally.is_leased(now) && found.tally.counter.remove(self.window, now, 0, Worth::Expired) {
                 self.forget(values, &pinned);
             } else {
+                found.tally.reset_if_expired(self.window, now);
                 self.ring.push(values);
             }
         }

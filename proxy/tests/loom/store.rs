@@ -3,10 +3,14 @@
 #[path = "../../src/limit/store/lease.rs"]
 mod lease;
 
+#[path = "../../src/limit/store/evicted.rs"]
+mod evicted;
+
 use loom::sync::Arc;
 
+use self::evicted::UsedSlot;
 use self::lease::{Grant, LeaseWords};
-use super::counter::{Tick, Window};
+use super::counter::{Counter, Tick, Window, Worth};
 use crate::{WINDOW_MS, both, play};
 
 fn window() -> Window {
@@ -98,5 +102,29 @@ fn one_of_two_asks_the_store() {
         assert_ne!(one, other);
         words.end_asking();
         assert!(words.begin_asking());
+    });
+}
+
+/// Two counters of one slot go at once. Whoever finds one removed makes another one of these values, which begins with
+/// what they had used.
+#[test]
+fn what_a_removed_lease_had_used_is_known_to_the_next_one() {
+    play(|| {
+        let (all, now) = (Arc::new((UsedSlot::new(), [Counter::new(), Counter::new()])), tick(1));
+        let evict = |all: &Arc<(UsedSlot, [Counter; 2])>, place: usize, used: u32| {
+            let all = Arc::clone(all);
+            move || {
+                let (evicted, counters) = &*all;
+                evicted.add(used, window(), now);
+                counters[place].remove(window(), now, 1, Worth::Unexhausted);
+            }
+        };
+        let threads = [evict(&all, 0, 5), evict(&all, 1, 3)].map(loom::thread::spawn);
+        let (evicted, counters) = &*all;
+        let removed = [counters[0].is_removed(), counters[1].is_removed()];
+        let used = evicted.carried(now).used(now);
+        assert!(used >= 5 * u32::from(removed[0]) + 3 * u32::from(removed[1]), "{used} after {removed:?}");
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(evicted.carried(now).used(now), 8);
     });
 }

@@ -52,7 +52,8 @@ async fn cluster(store: &LimitStore, secrets: StoreSecrets) -> RedisResult<Conne
     let mut builder: ClusterClientBuilder = ClusterClient::builder(infos(store, &secrets)?)
         .connection_timeout(CONNECT_MAX)
         .response_timeout(ANSWER_MAX)
-        // A request does not wait for a second try; the next one makes it.
+        // For a slot that has moved. A script whose answer was lost may run twice: then fewer requests are granted, and
+        // what is given back counts once.
         .retries(1);
     if store.tls {
         builder = builder.tls(TlsMode::Secure).certs(certificates(secrets));

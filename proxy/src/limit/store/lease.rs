@@ -59,23 +59,23 @@ pub(super) struct Grant {
 
 /// A point in time in ticks, in the upper half of a word, and a number in the lower one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Word {
-    end: u32,
-    count: u32,
+pub(super) struct Word {
+    pub(super) end: u32,
+    pub(super) count: u32,
 }
 
 impl Word {
-    const fn of(word: u64) -> Self {
+    pub(super) const fn of(word: u64) -> Self {
         Self { end: (word >> u32::BITS) as u32, count: (word & u32::MAX as u64) as u32 }
     }
 
-    const fn word(self) -> u64 {
+    pub(super) const fn word(self) -> u64 {
         ((self.end as u64) << u32::BITS) | self.count as u64
     }
 
     /// The ticks until its end; `None` after it, and for the word 0. No end is farther away than half of the range of a
     /// tick.
-    const fn runs(self, now: Tick) -> Option<u32> {
+    pub(super) const fn runs(self, now: Tick) -> Option<u32> {
         match self.end.wrapping_sub(now.number()) {
             ticks @ 1..=0x7fff_ffff if self.word() != 0 => Some(ticks),
             _ => None,
@@ -153,10 +153,9 @@ impl LeaseWords {
         u64::from(held.count) < self.refill_at.load(Ordering::Relaxed) && beyond > 0 && held.runs(now).is_some()
     }
 
-    /// Returns `true` while requests are left in a window that runs.
-    pub(in crate::limit) fn is_held(&self, now: Tick) -> bool {
-        let held = Word::of(self.held.load(Ordering::Relaxed));
-        held.count > 0 && held.runs(now).is_some()
+    /// Returns `true` while its window runs.
+    pub(in crate::limit) fn runs(&self, now: Tick) -> bool {
+        Word::of(self.held.load(Ordering::Relaxed)).runs(now).is_some()
     }
 
     /// Begins to ask the store. Returns `true` to the one caller that does.

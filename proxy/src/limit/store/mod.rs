@@ -14,6 +14,7 @@
 //! Requests only use atomics and a bounded queue. The connection belongs to one [`task`] beside the traffic threads.
 
 mod connection;
+mod evicted;
 mod key;
 mod lease;
 mod replicas;
@@ -34,6 +35,7 @@ use tidegate_config::model::Limit;
 use tokio::sync::{Mutex, Notify, mpsc};
 use tokio::time::timeout_at;
 
+pub(super) use self::evicted::{Carried, EvictedUse};
 use self::key::CounterKey;
 pub(super) use self::key::{CounterValues, LimitKey};
 use self::lease::LeaseWords;
@@ -78,6 +80,8 @@ pub(crate) struct Lease {
     key: CounterKey,
     /// The count of this replica alone, as far as it was reported.
     reported: AtomicU64,
+    /// What its values may have used before it was made.
+    carried: Carried,
     /// The identity of the window at the store. Only the task of the store uses it.
     began: AtomicU64,
     /// Whether the task of the store looks after it.
@@ -177,7 +181,7 @@ impl Leases {
     }
 
     /// An empty lease of a counter; `None` if each replica counts its part.
-    pub(super) fn lease(&self, values: CounterValues) -> Option<Arc<Lease>> {
+    pub(super) fn lease(&self, values: CounterValues, carried: Carried) -> Option<Arc<Lease>> {
         let (limit, length) = self.limit?;
         Some(Arc::new(Lease {
             words: LeaseWords::new(),
@@ -185,6 +189,7 @@ impl Leases {
             window_ms: u64::try_from(length.as_millis()).unwrap_or(u64::MAX),
             key: CounterKey { limit, values },
             reported: AtomicU64::new(0),
+            carried,
             began: AtomicU64::new(0),
             is_watched: AtomicBool::new(false),
             refilled: Notify::new(),
@@ -210,6 +215,11 @@ impl Lease {
 
     /// The requests that this replica has admitted by leases in the window that runs.
     pub(super) fn used(&self, now: Tick) -> u32 {
+        self.words.used(now).saturating_add(self.carried.used(now))
+    }
+
+    /// Those that it has admitted by this one.
+    pub(super) fn own_used(&self, now: Tick) -> u32 {
         self.words.used(now)
     }
 
@@ -218,22 +228,26 @@ impl Lease {
         self.words.is_low(now) && !self.words.is_asking()
     }
 
-    /// Returns `true` while it has requests.
-    pub(super) fn is_held(&self, now: Tick) -> bool {
-        self.words.is_held(now)
+    /// Returns `true` while its window runs.
+    pub(super) fn runs(&self, now: Tick) -> bool {
+        self.words.runs(now)
     }
 
     /// Forgets a window that has ended, so that ticks can wrap.
     pub(super) fn reset_if_expired(&self, now: Tick) {
         self.words.reset_if_expired(now);
+        self.carried.reset_if_expired(now);
+    }
+
+    /// So many of the requests that this replica has counted alone were reported.
+    pub(super) fn reported(&self, alone: u64) -> u32 {
+        let reported = self.reported.load(Ordering::Relaxed);
+        if alone >> u32::BITS == reported >> u32::BITS { reported as u32 } else { 0 }
     }
 
     /// The part of what this replica has counted alone that was not reported.
     fn unreported(&self, alone: u64) -> u32 {
-        let halves = |word: u64| ((word >> u32::BITS) as u32, word as u32);
-        let ((start, count), (reported_start, reported)) =
-            (halves(alone), halves(self.reported.load(Ordering::Relaxed)));
-        if start == reported_start { count.saturating_sub(reported) } else { count }
+        (alone as u32).saturating_sub(self.reported(alone))
     }
 
     async fn refill_ends(&self) {

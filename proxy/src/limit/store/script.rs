@@ -4,7 +4,7 @@
 //! | key | value |
 //! |---|---|
 //! | `PREFIX:replicas` | a sorted set: each replica, with the time in ms after which it counts as gone |
-//! | `PREFIX:c:LIMIT:VALUES` | a hash that expires with its window: the requests granted in it, and its start in µs |
+//! | `PREFIX:c:LIMIT:VALUES` | a hash that expires with its window: requests granted, start in µs, last returns |
 
 use std::sync::LazyLock;
 
@@ -42,16 +42,17 @@ return {granted, math.max(0, max - used - granted), ends, began}
     )
 });
 
-/// Gives requests of a counter back, if the window in which they were granted still runs.
+/// Gives requests of a counter back, if the window in which they were granted still runs. The client of a cluster sends
+/// a command again whose answer was lost: a return with a number that the replica has used, or an earlier one, is void.
 static GIVE_BACK: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
-local kept = redis.call('HMGET', KEYS[1], 'n', 'w')
-if not kept[1] or kept[2] ~= ARGV[1] then
+local kept = redis.call('HMGET', KEYS[1], 'n', 'w', ARGV[3])
+if not kept[1] or kept[2] ~= ARGV[1] or tonumber(kept[3] or 0) >= tonumber(ARGV[4]) then
   return 0
 end
 local count = math.min(tonumber(ARGV[2]), tonumber(kept[1]))
-redis.call('HINCRBY', KEYS[1], 'n', string.format('%d', -count))
+redis.call('HSET', KEYS[1], 'n', string.format('%d', kept[1] - count), ARGV[3], ARGV[4])
 return count
 ",
     )
@@ -111,9 +112,23 @@ pub(super) async fn grant(at: &mut impl ConnectionLike, key: &str, wanted: Wante
     Ok(Granted { count, beyond, ends_in_ms: u64::try_from(ends_in_ms).unwrap_or(0), began })
 }
 
+/// Requests that a replica gives back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Return<'r> {
+    /// The identity of the window in which they were granted.
+    pub(super) began: u64,
+    /// How many they are.
+    pub(super) count: u32,
+    /// The replica.
+    pub(super) replica: &'r str,
+    /// A number that is higher for each return of the replica, from 1.
+    pub(super) number: u64,
+}
+
 /// Gives requests back. Returns how many of them the window that runs has taken.
-pub(super) async fn give_back(at: &mut impl ConnectionLike, key: &str, began: u64, count: u32) -> RedisResult<u32> {
-    GIVE_BACK.key(key).arg(began).arg(count).invoke_async(at).await
+pub(super) async fn give_back(at: &mut impl ConnectionLike, key: &str, unused: Return<'_>) -> RedisResult<u32> {
+    let Return { began, count, replica, number } = unused;
+    GIVE_BACK.key(key).arg(began).arg(count).arg(replica).arg(number).invoke_async(at).await
 }
 
 /// Notes that a replica is there for so many ms from now, or with 0 that it leaves. Returns the number of replicas.

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::connection::{ANSWER_MAX, Connection};
 use super::lease::Grant;
 use super::replicas::{GONE_AFTER, PRESENT_EVERY, Replicas};
-use super::script::{self, Granted, Wanted};
+use super::script::{self, Granted, Return, Wanted};
 use super::watched::{Unused, Watched};
 use super::{Ask, Lease, Store};
 use crate::clock;
@@ -189,9 +189,10 @@ impl<'s> Session<'s> {
     }
 
     fn giving_back(&self, unused: Unused) -> impl Future<Output = Result<u32, RedisError>> + use<> {
-        let Unused { lease, began, count } = unused;
+        let Unused { lease, began, count, number } = unused;
         let (mut at, key) = (self.connection.clone(), lease.key.name(&self.store.options.prefix));
-        async move { script::give_back(&mut at, &key, began, count).await }
+        let replica = self.replica.to_owned();
+        async move { script::give_back(&mut at, &key, Return { began, count, replica: &replica, number }).await }
     }
 
     fn call(&self, call: impl Future<Output = Answer> + Send + 'static) {

@@ -1,5 +1,6 @@
 //! Tests of leases, of the scripts on a real server, and of several replicas that share one.
 
+mod away;
 mod lease;
 mod replicas;
 mod script;
@@ -54,6 +55,7 @@ fn two_leases() -> [Arc<Lease>; 2] {
             window_ms: 1000,
             key: CounterKey { limit: key, values },
             reported: AtomicU64::new(0),
+            carried: Carried::nothing(),
             began: AtomicU64::new(0),
             is_watched: AtomicBool::new(false),
             refilled: Notify::new(),

@@ -18,6 +18,7 @@ const KEPT_MIN: Duration = Duration::from_millis(20);
 pub(super) struct Watched {
     due: BTreeMap<(Instant, u64), WatchedLease>,
     sequence: u64,
+    returns: u64,
 }
 
 /// A lease as it was when it was looked at.
@@ -43,6 +44,8 @@ pub(super) struct Unused {
     /// The window in which they were granted.
     pub(super) began: u64,
     pub(super) count: u32,
+    /// The number of this return; see [`Return::number`](super::script::Return::number).
+    pub(super) number: u64,
 }
 
 impl Watched {
@@ -81,7 +84,9 @@ impl Watched {
             let is_in_use = Arc::strong_count(&lease) > 1;
             let used = (left_before + granted.saturating_sub(granted_before)).saturating_sub(left);
             let count = lease.words.take_out(left.saturating_sub(if is_in_use { used } else { 0 }), tick);
-            (count > 0).then(|| Unused { lease: Arc::clone(&lease), began, count })
+            self.returns += u64::from(count > 0);
+            let number = self.returns;
+            (count > 0).then(|| Unused { lease: Arc::clone(&lease), began, count, number })
         });
         self.watch(lease, now, tick);
         Some(unused)
@@ -93,7 +98,8 @@ impl Watched {
         let unused = all.filter_map(|WatchedLease { lease, began, .. }| {
             lease.is_watched.store(false, Ordering::Relaxed);
             let count = lease.words.take_out(u32::MAX, tick(&lease));
-            (count > 0).then_some(Unused { lease, began, count })
+            self.returns += 1;
+            (count > 0).then_some(Unused { lease, began, count, number: self.returns })
         });
         unused.collect()
     }

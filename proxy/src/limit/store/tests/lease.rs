@@ -144,8 +144,8 @@ fn an_old_lease_is_forgotten_by_the_sweep() {
     let (words, window) = (LeaseWords::new(), Window::new(Duration::from_millis(WINDOW_MS)));
     words.add(Grant { granted: 5, beyond: 0, end: window.tick(1000) }, window.tick(0), RECHECK);
     words.reset_if_expired(window.tick(999));
-    assert!(words.is_held(window.tick(999)));
+    assert!(words.runs(window.tick(999)));
     words.reset_if_expired(window.tick(1000));
-    assert!(!words.is_held(window.tick(999)));
+    assert!(!words.runs(window.tick(999)));
     assert_eq!(words.charge(window, window.tick((1 << 31) + 2000)), None);
 }

@@ -35,6 +35,21 @@ struct Replica {
     stop: CancellationToken,
 }
 
+/// A store on this port of loopback.
+pub(super) fn options(port: u16, away: StoreAway, cluster: bool) -> LimitStore {
+    LimitStore {
+        nodes: vec![StoreNode { host: "127.0.0.1".to_owned(), port }],
+        cluster,
+        tls: false,
+        user: None,
+        database: 0,
+        prefix: "test".to_owned(),
+        hash_key: Secret::default(),
+        secrets: Arc::new(|| Ok(StoreSecrets::default())),
+        away,
+    }
+}
+
 impl Replica {
     fn start(port: u16, away: StoreAway) -> Self {
         Self::start_with(port, away, false)
@@ -43,17 +58,7 @@ impl Replica {
     fn start_with(port: u16, away: StoreAway, cluster: bool) -> Self {
         let (registry, sweep_trigger) = (Registry::new(), Arc::new(SweepTrigger::default()));
         let metrics = Arc::new(LimitMetrics::register(&registry, Arc::clone(&sweep_trigger)).unwrap());
-        let store = LimitStore {
-            nodes: vec![StoreNode { host: "127.0.0.1".to_owned(), port }],
-            cluster,
-            tls: false,
-            user: None,
-            database: 0,
-            prefix: "test".to_owned(),
-            hash_key: Secret::default(),
-            secrets: Arc::new(|| Ok(StoreSecrets::default())),
-            away,
-        };
+        let store = options(port, away, cluster);
         let counters = Counters::new(CounterLimits::default(), clock::now(), metrics, sweep_trigger);
         let counters = counters.shared_in(store, LimitStoreMetrics::register(&registry).unwrap());
         let stop = CancellationToken::new();

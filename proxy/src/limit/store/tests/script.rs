@@ -3,7 +3,7 @@
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands as _, cmd};
 
-use super::super::script::{Granted, Wanted, give_back, grant, present};
+use super::super::script::{Granted, Return, Wanted, give_back, grant, present};
 use super::server::Server;
 
 const WINDOW_MS: u64 = 600_000;
@@ -82,14 +82,34 @@ async fn only_requests_of_the_window_that_runs_are_given_back() {
     let Some(server) = Server::start().await else { return };
     let at = &mut server.connect().await;
     let first = ask(at, "k", 10, [1, 0]).await;
-    assert_eq!(give_back(at, "k", first.began, 4).await.unwrap(), 4);
+    let a = Return { began: first.began, count: 4, replica: "a", number: 1 };
+    assert_eq!(give_back(at, "k", a).await.unwrap(), 4);
     check(at, "k", &[(10, [1, 0], [4, 5])]).await;
-    assert_eq!(give_back(at, "k", first.began + 1, 4).await.unwrap(), 0);
-    assert_eq!(give_back(at, "gone", first.began, 4).await.unwrap(), 0);
+    let a = Return { number: 2, ..a };
+    assert_eq!(give_back(at, "k", Return { began: first.began + 1, ..a }).await.unwrap(), 0);
+    assert_eq!(give_back(at, "gone", a).await.unwrap(), 0);
     // Not more than was granted.
-    assert_eq!(give_back(at, "k", first.began, 100).await.unwrap(), 5);
+    assert_eq!(give_back(at, "k", Return { count: 100, ..a }).await.unwrap(), 5);
     check(at, "k", &[(10, [1, 0], [5, 5])]).await;
     assert!(at.pttl::<_, i64>("k").await.unwrap() > 0);
+}
+
+/// As when the answer of a node of a cluster is lost, and the client sends the command again.
+#[tokio::test]
+async fn requests_that_are_given_back_twice_count_once() {
+    let Some(server) = Server::start().await else { return };
+    let at = &mut server.connect().await;
+    let began = ask(at, "k", 100, [1, 0]).await.began;
+    let from = |replica, number| Return { began, count: 3, replica, number };
+    let rows = [("a", 1, 3), ("a", 1, 0), ("b", 1, 3), ("a", 1, 0), ("a", 3, 3), ("a", 2, 0), ("b", 1, 0), ("b", 9, 3)];
+    for (replica, number, want) in rows {
+        assert_eq!(give_back(at, "k", from(replica, number)).await.unwrap(), want, "{replica} {number}");
+    }
+    assert_eq!(at.hget::<_, _, u32>("k", "n").await.unwrap(), 50 - 4 * 3);
+    // Their numbers end with the window.
+    at.del::<_, ()>("k").await.unwrap();
+    let began = ask(at, "k", 100, [1, 0]).await.began;
+    assert_eq!(give_back(at, "k", Return { began, ..from("a", 1) }).await.unwrap(), 3);
 }
 
 #[tokio::test]
