@@ -71,3 +71,61 @@ impl LimitOutcome {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidegate_config::model::{Limit, LimitId, Rate};
+    use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+
+    use super::*;
+    use crate::limit::RateState;
+
+    /// The outcome of one decision: the limit with the fewest requests left with their number, and the one in shadow
+    /// mode that would have refused the request.
+    type Decided = (Option<(&'static str, u32)>, Option<&'static str>);
+
+    fn outcome((tightest, shadow): Decided) -> LimitOutcome {
+        let policy = || ObjectRef::new(Kind::RateLimitPolicy, ObjectName::new("web", "shop"));
+        let limit = |name: &str| Limit {
+            id: LimitId::new(policy(), name.into()),
+            when: Box::default(),
+            counters: Box::default(),
+            rates: Box::default(),
+            shadow: false,
+        };
+        let (tightest, shadow) = (tightest.map(|(name, left)| (limit(name), left)), shadow.map(limit));
+        let rate = Rate { max: 9, window: Duration::from_secs(1) };
+        let state = |limit, remaining| RateState { limit, rate, remaining, resets_in: Duration::from_secs(1) };
+        let decision = LimitDecision {
+            tightest: tightest.as_ref().map(|(limit, left)| state(limit, *left)),
+            shadow: shadow.as_ref().map(|limit| state(limit, 0)),
+            ..LimitDecision::default()
+        };
+        LimitOutcome::of(&decision, true)
+    }
+
+    #[track_caller]
+    fn check(before: Decided, after: Decided, want: &[&str]) {
+        let both = outcome(before).and(outcome(after));
+        let names = [both.tightest.map(|notice| notice.name.to_string()), both.shadow.map(|name| name.to_string())];
+        let names: Vec<String> = names.into_iter().map(|name| name.unwrap_or_default()).collect();
+        assert_eq!(names, want);
+    }
+
+    /// Limits by identity come in a run of the chain of their own, and after a wait for the store.
+    #[test]
+    fn limits_before_a_wait_and_after_it_are_told_together() {
+        check(
+            (Some(("address", 1)), Some("trial")),
+            (Some(("user", 5)), None),
+            &["web/shop/address", "web/shop/trial"],
+        );
+        check((Some(("address", 5)), None), (Some(("user", 1)), Some("trial")), &["web/shop/user", "web/shop/trial"]);
+        check((Some(("address", 5)), Some("trial")), (None, None), &["web/shop/address", "web/shop/trial"]);
+        check((None, None), (Some(("user", 5)), None), &["web/shop/user", ""]);
+        // The one that refuses the request has nothing left.
+        check((Some(("address", 0)), None), (Some(("user", 0)), None), &["web/shop/user", ""]);
+    }
+}
