@@ -29,7 +29,7 @@ impl RuleView {
     pub(super) fn all(auth: &PathAuth) -> Vec<Self> {
         let unusable = auth.unusable.iter();
         let unusable =
-            unusable.map(|rule| Self::of("unusable", rule.id(), format!("refuses every request: {}", rule.rule)));
+            unusable.map(|rule| Self::of("unusable", rule.id(), format!("refuses every request: {}", rule.rule.why)));
         let authentication = auth.authentication.iter();
         let authentication =
             authentication.map(|rule| Self::of("authentication", rule.id(), authentication_of(&rule.rule)));

@@ -38,6 +38,8 @@ pub(crate) struct RewriteInput<'a> {
     pub(crate) route: &'a Route,
     /// The filters of the route and share, and the grants.
     pub(crate) filters: Filters<'a>,
+    /// The names of the headers by which the policies of its path decide, in lower case.
+    pub(crate) decided_by: &'a [Box<str>],
     /// The protocol of the endpoint.
     pub(crate) protocol: AppProtocol,
     /// The facts about it.
@@ -129,15 +131,14 @@ fn remove_misleading<H: HeaderNames>(head: &H, input: &RewriteInput<'_>, edits: 
     // Almost no names are odd, neither the client's nor those that are decided upon, and only such ones have another
     // spelling.
     let (mut decides_by_odd, mut read, listed) = (edits.has_odd_names(), Lengths::of(&FRAMING), edits.lengths());
-    for name in read_for(input.route) {
+    for name in read_for(input) {
         read.add(name.len());
         decides_by_odd |= is_odd(name.as_bytes());
     }
     head.each_name(&mut |name| {
         let is_claim = || begins_like(name, FORWARDED_AS) || name.len() == SCHEME.len() && begins_like(name, SCHEME);
-        let is_spelling = || {
-            edits.has_other_spelling(name) || read_by(input.route).any(|read| is_other_spelling(name, read.as_bytes()))
-        };
+        let is_spelling =
+            || edits.has_other_spelling(name) || read_by(input).any(|read| is_other_spelling(name, read.as_bytes()));
         let may_be = listed.has(name.len()) || read.has(name.len());
         let misleads = may_be && (decides_by_odd || is_odd(name)) && is_spelling()
             || !trusted && is_claim() && !edits.removes(name);
@@ -148,14 +149,14 @@ fn remove_misleading<H: HeaderNames>(head: &H, input: &RewriteInput<'_>, edits: 
     found.into_iter().for_each(|name| edits.remove_first(name));
 }
 
-/// The names of the headers of a request by which the edge decides for a route: where the body ends, and
-/// [others](read_for).
-fn read_by(route: &Route) -> impl Iterator<Item = &str> {
-    FRAMING.into_iter().chain(read_for(route))
+/// The names of the headers of a request by which the edge decides: where the body ends, and [others](read_for).
+fn read_by<'a>(input: &RewriteInput<'a>) -> impl Iterator<Item = &'a str> {
+    FRAMING.into_iter().chain(read_for(input))
 }
 
-/// Those that decide whether the route matches, the session, and whether a service allows the request.
-fn read_for(route: &Route) -> impl Iterator<Item = &str> {
+/// Those that decide whether the route matches, the session, and whether policies and services allow the request.
+fn read_for<'a>(input: &RewriteInput<'a>) -> impl Iterator<Item = &'a str> {
+    let RewriteInput { route, decided_by, .. } = *input;
     let session = route.settings.session.as_ref().and_then(|session| match &session.carrier {
         SessionCarrier::Header(name) => Some(name.as_str()),
         SessionCarrier::Cookie(_) => None,
@@ -164,7 +165,7 @@ fn read_for(route: &Route) -> impl Iterator<Item = &str> {
     let services = services.chain(route.action.shares().iter().filter_map(|share| share.external_auth.as_ref()));
     let shown = services.flat_map(|service| service.protocol.request_headers()).map(HeaderName::as_str);
     let matched = route.conditions.headers.iter().map(|header| &*header.name);
-    matched.chain(session).chain(shown)
+    matched.chain(session).chain(shown).chain(decided_by.iter().map(|name| &**name))
 }
 
 /// Adds the headers about the client and its request.
@@ -339,6 +340,7 @@ mod tests {
         let input = RewriteInput {
             route,
             filters: Filters { outcome: &PolicyOutcome::NOTHING, route: &route.filters, share: &[], secure: true },
+            decided_by: &["x-asked".into()],
             protocol,
             request: &asks,
             text: &AddressText::new((peer, 9).into()),
@@ -432,9 +434,20 @@ mod tests {
 
     #[test]
     fn other_spellings_of_decided_names_are_removed() {
-        let kept = ["x-added", "x-when", "x-shown", "x_other", "x.own", "content-length", "transfer-encoding", "x_"];
+        let kept = [
+            "x-added",
+            "x-when",
+            "x-shown",
+            "x-asked",
+            "x_other",
+            "x.own",
+            "content-length",
+            "transfer-encoding",
+            "x_",
+        ];
         check_removed(true, &kept, &[]);
-        let others = ["x_gone", "X.GONE", "x_set", "X_Set", "x-low", "x.low", "x_added", "x_when", "x.shown"];
+        let others =
+            ["x_gone", "X.GONE", "x_set", "X_Set", "x-low", "x.low", "x_added", "x_when", "x.shown", "X_Asked"];
         check_removed(true, &others, &others);
         let framing = ["content_length", "Transfer.Encoding", "cdn_loop", "x_real_ip", "x_forwarded-for"];
         check_removed(true, &framing, &framing);

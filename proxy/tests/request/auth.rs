@@ -9,10 +9,11 @@ use http::HeaderName;
 use serde_json::json;
 use tidegate_config::model::auth::{
     ApiKeyHash, ApiKeys, AuthCondition, AuthRule, AuthValue, Authentication, AuthenticationMethod, Authorization,
-    Credentials, Denial, PathAuth, Success, SuccessForm, SuccessTarget,
+    Credentials, Denial, Operator, PathAuth, Pattern, Success, SuccessForm, SuccessTarget, UnusableRule,
 };
 use tidegate_config::model::{
-    AppProtocol, Limit, LimitId, ListenerPolicies, PathPolicies, Predicate, Rate, TargetPolicies, ValueExpression,
+    AppProtocol, Limit, LimitId, ListenerPolicies, PathPolicies, Predicate, Rate, Selector, TargetPolicies,
+    ValueExpression,
 };
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_proxy::Driver;
@@ -74,6 +75,7 @@ fn per_user(max: u32) -> Arc<Limit> {
 async fn bed(driver: Driver, upstream: &Upstream, auth: PathAuth, limits: &[Arc<Limit>]) -> Bed {
     let mut model = Model::to(&[upstream.address]);
     let path = PathPolicies { auth: Some(Arc::new(auth)), identity_limits: limits.into(), ..PathPolicies::default() };
+    let path = path.with_headers();
     let over = ListenerPolicies { gateway: None, section: None, whole: Arc::new(path), rules: Default::default() };
     let object = route("web", AppProtocol::Http).origin.object.clone();
     model.parts.policies.insert_mut(object, Arc::new(TargetPolicies::new(vec![over])));
@@ -161,5 +163,67 @@ async fn a_limit_counts_by_identity_and_only_requests_that_are_allowed() {
             let lines = format!("Authorization: APIKEY {key}-key\r\n");
             assert_eq!(bed.get("a.test", path, &lines).await.status, status, "{driver:?}: {path} of {key}");
         }
+    }
+}
+
+#[tokio::test]
+async fn the_endpoint_gets_no_other_spelling_of_a_header_that_a_rule_reads() {
+    let read = "request.headers['x-in-rule'] == 'a'";
+    let when: Box<[AuthCondition]> = [AuthCondition::Predicate(Predicate::new(read).unwrap())].into();
+    let selector = Pattern {
+        selector: Selector::new("request.headers.x-in-selector").unwrap(),
+        operator: Operator::Equals("a".into()),
+    };
+    let success = Success {
+        target: SuccessTarget::Filter("any".into()),
+        form: SuccessForm::Plain(expression("request.headers['x-in-value']")),
+    };
+    let keys = keys();
+    let mut authentication = Authentication::clone(&keys.authentication[0].rule);
+    authentication.credentials = Credentials::Header(HeaderName::from_static("x-api-key"));
+    let patterns = [AuthCondition::Any([AuthCondition::Pattern(selector)].into())].into();
+    let auth = PathAuth {
+        authentication: [rule("keys", authentication)].into(),
+        authorization: [
+            Arc::new(AuthRule { when, ..AuthRule::clone(&rule("when", Authorization::Patterns(Box::default()))) }),
+            rule("selector", Authorization::Patterns(patterns)),
+        ]
+        .into(),
+        success: [rule("value", success)].into(),
+        ..PathAuth::default()
+    };
+    let limit = Limit {
+        counters: [ValueExpression::new("request.headers['x-in-limit']").unwrap()].into(),
+        ..Limit::clone(&per_user(9))
+    };
+    let upstream = Upstream::start(|seen| Reply::ok(&seen.head)).await;
+    for driver in DRIVERS {
+        let bed = bed(driver, &upstream, auth.clone(), &[Arc::new(limit.clone())]).await;
+        let mut lines = String::new();
+        for name in ["X-Api-Key", "X-In-Rule", "X-In-Selector", "X-In-Value", "X-In-Limit"] {
+            let value = if name == "X-Api-Key" { "anna-key" } else { "a" };
+            let (low, dotted) = (name.replace('-', "_"), name.replacen('-', ".", 1));
+            lines += &format!("{low}: forged\r\n{name}: {value}\r\n{dotted}: forged\r\n");
+        }
+        lines += "X_In_None: kept\r\n";
+        let answer = bed.get("a.test", "/", &lines).await;
+        assert_eq!(answer.status, 200, "{driver:?}");
+        let sent = answer.body.to_ascii_lowercase();
+        assert!(!sent.contains("forged") && sent.contains("x_in_none: kept"), "{driver:?}: {sent}");
+        assert!(sent.contains("x-in-rule: a") && sent.contains("x-api-key: anna-key"), "{driver:?}: {sent}");
+    }
+}
+
+#[tokio::test]
+async fn no_client_makes_the_header_of_a_rule_that_cannot_be_used() {
+    let upstream = Upstream::start(|seen| Reply::ok(&seen.head)).await;
+    let unusable = UnusableRule { why: String::new(), header: Some(HeaderName::from_static("x-plan")) };
+    let shadow = AuthRule { shadow: true, ..AuthRule::clone(&rule("x-plan", unusable)) };
+    for driver in DRIVERS {
+        let auth = PathAuth { unusable: [Arc::new(shadow.clone())].into(), ..PathAuth::default() };
+        let bed = bed(driver, &upstream, auth, &[]).await;
+        let answer = bed.get("a.test", "/", "X-Plan: gold\r\nx_plan: gold\r\nX-Other: kept\r\n").await;
+        let sent = answer.body.to_ascii_lowercase();
+        assert!(answer.status == 200 && sent.contains("kept") && !sent.contains("gold"), "{driver:?}: {sent}");
     }
 }

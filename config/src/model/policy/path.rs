@@ -3,15 +3,15 @@
 //! Gateway replaces one entry, however many routes inherit it.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
 use rpds::HashTrieMapSync;
 use serde::Serialize;
 
 use super::super::listener::ListenerOrigin;
-use super::Limit;
 use super::auth::PathAuth;
+use super::{Limit, Predicate, ValueExpression};
 use crate::object::{ObjectName, ObjectRef};
 
 /// The policies by the object that they attach to: a Gateway, or the object of routes. The entry of a route includes
@@ -43,6 +43,10 @@ pub struct PathPolicies {
     pub without_identity: Box<[Arc<Limit>]>,
     /// The entries of policies of the path that are not in effect.
     pub overridden: Box<[Overridden]>,
+    /// The names in lower case of the headers by which these policies decide, as far as a header can be mistaken for
+    /// one of them. See [`Self::with_headers`].
+    #[serde(skip)]
+    pub headers: Box<[Box<str>]>,
 }
 
 /// An entry of a policy that another policy of the path overrides.
@@ -164,6 +168,25 @@ impl TargetPolicies {
 }
 
 impl PathPolicies {
+    /// The same with the names of the headers that its rules and limits read.
+    #[must_use]
+    pub fn with_headers(mut self) -> Self {
+        let mut names = BTreeSet::new();
+        // Servers mistake names for each other that differ in characters besides letters and digits.
+        let mut note = |name: &str| {
+            if !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+                names.insert(Box::from(name));
+            }
+        };
+        self.auth.iter().for_each(|auth| auth.each_header(&mut note));
+        for limit in self.limits.iter().chain(&self.identity_limits) {
+            limit.when.iter().flat_map(Predicate::headers).for_each(|name| note(name));
+            limit.counters.iter().flat_map(ValueExpression::headers).for_each(|name| note(name));
+        }
+        self.headers = names.into_iter().collect();
+        self
+    }
+
     /// The policies that have an entry here, in effect or not, with duplicates.
     pub fn policies(&self) -> impl Iterator<Item = &ObjectRef> {
         let limits = self.limits.iter().chain(&self.identity_limits).chain(&self.without_identity);

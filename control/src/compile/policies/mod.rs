@@ -208,5 +208,7 @@ fn effective(path: &[&PolicyClaim]) -> PathPolicies {
         identity_limits: identity_limits.into(),
         without_identity: without_identity.into(),
         overridden: overridden.into(),
+        headers: Box::default(),
     }
+    .with_headers()
 }

@@ -34,7 +34,7 @@ impl Effect {
         if let Some(auth) = &path.auth {
             self.in_effect |= auth.ids().any(|rule| rule.policy == policy);
             let refusing = auth.unusable.iter().filter(|rule| rule.policy == *policy);
-            self.refusing.extend(refusing.map(|rule| rule.rule.clone()));
+            self.refusing.extend(refusing.map(|rule| rule.rule.why.clone()));
         }
         let without = path.without_identity.iter().filter(|limit| limit.id.policy() == policy);
         self.without_identity.extend(without.map(|limit| Arc::clone(limit.id.name())));

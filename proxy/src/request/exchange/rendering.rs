@@ -18,9 +18,11 @@ impl Exchange {
         effective: &Effective,
         protocol: AppProtocol,
     ) -> RewriteInput<'a> {
+        let policies = self.matched.as_ref().and_then(|matched| matched.policies.as_deref());
         RewriteInput {
             route,
             filters,
+            decided_by: policies.map_or(&[], |policies| &policies.headers),
             protocol,
             request,
             text: &self.facts.text,

@@ -96,7 +96,8 @@ impl PathAuth {
         decision.authorise()?;
         let set = decision.succeed();
         let Decision { document, by, shadow, .. } = decision;
-        let remove = self.success.iter().filter_map(|rule| rule.rule.header().cloned()).collect();
+        let unusable = self.unusable.iter().filter_map(|rule| rule.rule.header.clone());
+        let remove = self.success.iter().filter_map(|rule| rule.rule.header().cloned()).chain(unusable).collect();
         Ok(AuthGrant { document, request: HeaderEdits { remove, set, add: Box::default() }, user, by, shadow })
     }
 }
@@ -284,7 +285,7 @@ impl Success {
     }
 
     /// The header that it makes.
-    const fn header(&self) -> Option<&HeaderName> {
+    pub(super) const fn header(&self) -> Option<&HeaderName> {
         match &self.target {
             SuccessTarget::Header(name) => Some(name),
             SuccessTarget::Filter(_) => None,

@@ -25,6 +25,6 @@ pub use denial::{AuthDenial, AuthRefusal, Denial};
 pub use document::AuthDocument;
 pub use evaluate::{AuthGrant, AuthRuleName};
 pub use jwt::{Jwt, KeySet, KeySetFault, KeySource, TokenFault, VerifiedToken};
-pub use rule::{AuthEntry, AuthRule, Authorization, PathAuth, RuleId};
+pub use rule::{AuthEntry, AuthRule, Authorization, PathAuth, RuleId, UnusableRule};
 pub use success::{Success, SuccessForm, SuccessTarget};
 pub use value::AuthValue;

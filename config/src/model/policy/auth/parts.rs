@@ -4,8 +4,8 @@ use super::super::super::expression::Expression;
 use super::super::cel::pattern_steps;
 use super::super::{Predicate, Selector, ValueExpression};
 use super::{
-    AuthCondition, AuthEntry, AuthRule, AuthValue, Authentication, AuthenticationMethod, Authorization, Denial,
-    Operator, Success, SuccessForm,
+    AuthCondition, AuthEntry, AuthRule, AuthValue, Authentication, AuthenticationMethod, Authorization, Credentials,
+    Denial, Operator, PathAuth, Success, SuccessForm,
 };
 
 /// A part of a rule that is evaluated for a request.
@@ -14,6 +14,8 @@ enum Part<'r> {
     Value(&'r ValueExpression),
     Selector(&'r Selector),
     Pattern(&'r Expression),
+    /// A header by its name.
+    Header(&'r str),
 }
 
 /// Called with each part.
@@ -30,6 +32,7 @@ impl AuthEntry {
                 Part::Value(value) => value.steps(),
                 Part::Selector(selector) => selector.steps(),
                 Part::Pattern(pattern) => pattern_steps(pattern),
+                Part::Header(_) => 0,
             };
             steps = steps.saturating_add(more);
         });
@@ -44,7 +47,7 @@ impl AuthEntry {
             Part::Predicate(predicate) => patterns.extend(predicate.patterns()),
             Part::Value(value) => patterns.extend(value.patterns()),
             Part::Pattern(pattern) => patterns.push(pattern),
-            Part::Selector(_) => {}
+            Part::Selector(_) | Part::Header(_) => {}
         });
         patterns
     }
@@ -60,6 +63,24 @@ impl AuthEntry {
     }
 }
 
+impl PathAuth {
+    /// Called with the name of each header by which the rules decide, in lower case, with duplicates.
+    pub(in super::super) fn each_header(&self, each: &mut dyn FnMut(&str)) {
+        let mut read = |part: Part<'_>| match part {
+            Part::Header(name) => each(name),
+            Part::Predicate(predicate) => predicate.headers().iter().for_each(|name| each(name)),
+            Part::Value(value) => value.headers().iter().for_each(|name| each(name)),
+            Part::Selector(selector) => selector.header().into_iter().for_each(&mut *each),
+            Part::Pattern(_) => {}
+        };
+        self.authentication.iter().for_each(|rule| rule.each_part(&mut read, authentication));
+        self.authorization.iter().for_each(|rule| rule.each_part(&mut read, authorization));
+        self.success.iter().for_each(|rule| rule.each_part(&mut read, success));
+        let denials = self.unauthenticated.iter().chain(&self.unauthorized);
+        denials.for_each(|rule| rule.each_part(&mut read, denial));
+    }
+}
+
 impl<R> AuthRule<R> {
     fn each_part<'r>(&'r self, each: Each<'_, 'r>, of_rule: fn(&'r R, Each<'_, 'r>)) {
         conditions(&self.policy_when, each);
@@ -69,7 +90,13 @@ impl<R> AuthRule<R> {
 }
 
 fn authentication<'r>(rule: &'r Authentication, each: Each<'_, 'r>) {
-    let Authentication { credentials: _, method, defaults, overrides } = rule;
+    let Authentication { credentials, method, defaults, overrides } = rule;
+    match credentials {
+        Credentials::Header(name) => each(Part::Header(name.as_str())),
+        Credentials::Authorization(_) => each(Part::Header("authorization")),
+        Credentials::Cookie(_) => each(Part::Header("cookie")),
+        Credentials::Query(_) => {}
+    }
     match method {
         AuthenticationMethod::Plain(of) => value(of, each),
         AuthenticationMethod::Anonymous | AuthenticationMethod::ApiKey(_) | AuthenticationMethod::Jwt(_) => {}

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use http::HeaderName;
+use serde::{Serialize, Serializer};
 
 use super::{AuthCondition, AuthRuleName, Authentication, Denial, Success};
 use crate::object::ObjectRef;
@@ -23,7 +24,7 @@ pub struct PathAuth {
     /// The answer to a request that an authorisation rule refuses.
     pub unauthorized: Option<Arc<AuthRule<Denial>>>,
     /// Rules that cannot be used. With any, every request is refused.
-    pub unusable: Box<[Arc<AuthRule<String>>]>,
+    pub unusable: Box<[Arc<AuthRule<UnusableRule>>]>,
 }
 
 impl PathAuth {
@@ -78,8 +79,23 @@ pub enum AuthEntry {
     Unauthenticated(Arc<AuthRule<Denial>>),
     /// `rules.response.unauthorized`.
     Unauthorized(Arc<AuthRule<Denial>>),
-    /// A rule of any section that cannot be used, with the reason for its author.
-    Unusable(Arc<AuthRule<String>>),
+    /// A rule of any section that cannot be used.
+    Unusable(Arc<AuthRule<UnusableRule>>),
+}
+
+/// The part that is known of a rule that cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct UnusableRule {
+    /// The reason for its author.
+    pub why: String,
+    /// The header of the request to the endpoint that it would make: no client may make it instead.
+    #[serde(serialize_with = "as_text", skip_serializing_if = "Option::is_none")]
+    pub header: Option<HeaderName>,
+}
+
+#[allow(clippy::ref_option, reason = "the form that serde calls")]
+fn as_text<S: Serializer>(name: &Option<HeaderName>, serializer: S) -> Result<S::Ok, S::Error> {
+    name.as_ref().map(HeaderName::as_str).serialize(serializer)
 }
 
 /// The part that rules of all sections have.
@@ -118,6 +134,11 @@ impl AuthEntry {
     #[must_use]
     pub fn unusable(&self, why: String) -> Self {
         let RuleId { policy, name, shadow } = self.id();
+        let header = match self {
+            Self::Success(rule) => rule.rule.header().cloned(),
+            Self::Unusable(rule) => rule.rule.header.clone(),
+            Self::Authentication(_) | Self::Authorization(_) | Self::Unauthenticated(_) | Self::Unauthorized(_) => None,
+        };
         Self::Unusable(Arc::new(AuthRule {
             policy: policy.clone(),
             name: Arc::clone(name),
@@ -125,7 +146,7 @@ impl AuthEntry {
             policy_when: Arc::default(),
             when: Box::default(),
             shadow,
-            rule: why,
+            rule: UnusableRule { why, header },
         }))
     }
 }

@@ -139,7 +139,10 @@ fn all_rules_of_authorisation_must_pass() {
 
 #[test]
 fn a_rule_that_cannot_be_used_refuses_every_request() {
-    let unusable = PathAuth { unusable: one(rule("opa", "is not supported".to_owned())), ..PathAuth::default() };
+    let unusable = PathAuth {
+        unusable: one(rule("opa", UnusableRule { why: "is not supported".to_owned(), header: None })),
+        ..PathAuth::default()
+    };
     check(&unusable, &SampleHead::new("GET"), 403, "opa");
 }
 
@@ -155,7 +158,7 @@ fn a_rule_in_shadow_mode_refuses_nothing() {
     check(&PathAuth { authentication: both, ..PathAuth::default() }, &get, 401, "b");
     let never = AuthRule { shadow: true, ..rule("never", patterns(&["false"])) };
     check(&PathAuth { authorization: one(never), ..PathAuth::default() }, &get, 0, "never");
-    let opa = AuthRule { shadow: true, ..rule("opa", String::new()) };
+    let opa = AuthRule { shadow: true, ..rule("opa", UnusableRule { why: String::new(), header: None }) };
     check(&PathAuth { unusable: one(opa), ..PathAuth::default() }, &get, 0, "opa");
 }
 

@@ -127,6 +127,11 @@ impl Attribute {
         if is_group { Named::Group } else { Named::Unknown }
     }
 
+    /// The name of the header that it is, in lower case.
+    pub(super) const fn header(&self) -> Option<&Arc<str>> {
+        if let Self::Header(name) = self { Some(name) } else { None }
+    }
+
     /// The maximum length of its text in bytes; `None` if it is no text.
     pub(super) const fn text_bytes_max(&self) -> Option<usize> {
         match self {

@@ -51,6 +51,7 @@ struct Compiled<N> {
     reads_identity: bool,
     steps: u32,
     patterns: Box<[Expression]>,
+    headers: Box<[Arc<str>]>,
     form: Form<N>,
 }
 
@@ -97,6 +98,12 @@ impl Predicate {
     #[must_use]
     pub fn patterns(&self) -> &[Expression] {
         &self.0.patterns
+    }
+
+    /// The names of the headers that it reads, in lower case.
+    #[must_use]
+    pub fn headers(&self) -> &[Arc<str>] {
+        &self.0.headers
     }
 
     /// The text of the expression.
@@ -157,6 +164,12 @@ impl ValueExpression {
     #[must_use]
     pub fn patterns(&self) -> &[Expression] {
         &self.0.patterns
+    }
+
+    /// The names of the headers that it reads, in lower case.
+    #[must_use]
+    pub fn headers(&self) -> &[Arc<str>] {
+        &self.0.headers
     }
 
     /// The text of the expression.
@@ -229,11 +242,12 @@ impl<N> Compiled<N> {
         let (expression, mut names, steps) = compile(source)?;
         names.patterns.iter_mut().map(|pattern| &mut pattern.0).try_for_each(keep)?;
         let patterns = names.patterns.iter().map(|pattern| pattern.0.clone()).collect();
+        let headers = names.variables.iter().filter_map(|variable| variable.attribute.header().cloned()).collect();
         let reads_identity = names.reads_identity;
         let native = native(&expression, &names);
         let steps = native.as_ref().map_or(steps, native_steps);
         let form = native.map_or_else(|| Form::Interpreted(Program::new(expression, names)), Form::Native);
-        Ok(Self { source: source.into(), reads_identity, steps, patterns, form })
+        Ok(Self { source: source.into(), reads_identity, steps, patterns, headers, form })
     }
 }
 

@@ -60,6 +60,12 @@ impl Selector {
         &self.source
     }
 
+    /// The name of the header that it reads, in lower case, if it reads one.
+    #[must_use]
+    pub fn header(&self) -> Option<&str> {
+        self.attribute.header().map(|name| &**name)
+    }
+
     /// An upper limit of the steps of an evaluation, each of about 0.1 µs. The value is read, and scanned once.
     #[must_use]
     pub fn steps(&self) -> u32 {

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use http::HeaderName;
 use serde_json::value::RawValue;
 
 use super::condition::NamedPatterns;
 use crate::finding::printable;
-use crate::model::auth::{AuthCondition, AuthEntry, AuthRule};
+use crate::model::auth::{AuthCondition, AuthEntry, AuthRule, UnusableRule};
 use crate::object::ObjectRef;
 use crate::project::field::{FindingList, InvalidValue, read, written};
 use crate::project::gateway::LabelSelector;
@@ -41,6 +42,8 @@ pub(super) struct Place {
     pub(super) name: Arc<str>,
     /// Its field.
     pub(super) field: String,
+    /// The header that it makes, if it makes one.
+    pub(super) header: Option<HeaderName>,
 }
 
 /// How the part of a rule is read that is not in every rule.
@@ -105,7 +108,7 @@ impl<'p> RuleReader<'p> {
         for (name, raw) in rules {
             let key = format!("{key}#{name}").into();
             let field = format!("{field}[{}]", printable(&name));
-            each(self, Place { key, name: name.into(), field }, raw);
+            each(self, Place { key, name: name.into(), field, header: None }, raw);
         }
         Ok(())
     }
@@ -121,7 +124,10 @@ impl<'p> RuleReader<'p> {
         let policy_when = match &self.when {
             Ok(when) => Arc::clone(when),
             // The policy has a finding for all of its rules.
-            Err(why) => return self.put_unusable(place, why.clone()),
+            Err(why) => {
+                let why = why.clone();
+                return self.put_unusable(place, why);
+            }
         };
         let read = self.whole_rule(place, raw, read, policy_when).and_then(|rule| {
             let entry = entry(Arc::new(rule));
@@ -182,7 +188,7 @@ impl<'p> RuleReader<'p> {
             policy_when: Arc::default(),
             when: Box::default(),
             shadow: self.shadow,
-            rule: why,
+            rule: UnusableRule { why, header: place.header.clone() },
         };
         self.entries.insert(Arc::clone(&place.key), Arc::new(AuthEntry::Unusable(Arc::new(rule))));
     }

@@ -1,8 +1,10 @@
 //! Answers to refused requests, and what allowed requests are given.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::HeaderName;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::reader::{Place, RuleReader, unsupported};
@@ -18,7 +20,8 @@ impl RuleReader<'_> {
             [("unauthenticated", AuthEntry::Unauthenticated as fn(_) -> _), ("unauthorized", AuthEntry::Unauthorized)];
         for (name, entry) in denials {
             if let Some(raw) = fields.take(name) {
-                let place = Place { key: format!("response.{name}").into(), name: name.into(), field: fields.at(name) };
+                let key = format!("response.{name}").into();
+                let place = Place { key, name: name.into(), field: fields.at(name), header: None };
                 self.rule(&place, raw, Self::denial, entry);
             }
         }
@@ -26,6 +29,7 @@ impl RuleReader<'_> {
             let mut success = Fields::read(raw, &fields.at("success"))?;
             let section = (success.take("headers"), success.at("headers"));
             self.section("response.success.headers", section, |reader, place, raw| {
+                let place = Place { header: made_header(raw, &place.name), ..place };
                 reader.rule(&place, raw, Self::success_header, AuthEntry::Success);
             })?;
             let section = (success.take("filters"), success.at("filters"));
@@ -85,6 +89,17 @@ impl RuleReader<'_> {
         };
         Ok(Success { target, form })
     }
+}
+
+/// The header that a rule makes, even if the rule cannot be used; `None` if it could not make one either way.
+fn made_header(raw: &RawValue, name: &str) -> Option<HeaderName> {
+    #[derive(Deserialize)]
+    struct Keyed<'a> {
+        #[serde(borrow)]
+        key: Cow<'a, str>,
+    }
+    let key = serde_json::from_str(raw.get()).map(|Keyed { key }| key).ok().filter(|key| !key.is_empty());
+    header(key.as_deref().unwrap_or(name), "").ok()
 }
 
 /// The name of the output of a success rule: `key`, or that of the rule.
