@@ -2,6 +2,7 @@
 
 mod expression_limits;
 mod inherited_policy;
+mod key_source_limits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -26,6 +27,8 @@ use crate::event::{BindFailures, Collection};
 use crate::recent::Recent;
 use expression_limits::{ExpressionLimits, WithoutExpressions};
 pub(crate) use inherited_policy::InheritedPolicy;
+pub(crate) use key_source_limits::KEY_SOURCES_MAX;
+use key_source_limits::KeySourceLimits;
 
 type Objects<T> = BTreeMap<ObjectName, Arc<T>>;
 
@@ -73,6 +76,7 @@ macro_rules! world {
             /// The parents of recent routes: most routes of a namespace have the same.
             recent_parents: Recent<[ParentRef]>,
             expressions: ExpressionLimits,
+            key_sources: KeySourceLimits,
         }
 
         impl World {
@@ -160,6 +164,7 @@ impl World {
                 self.put(&key.name, object)
             }
         };
+        displaced.extend(self.share_out_key_sources(&key));
         let reported = self.put_findings(&key, findings);
         let has_conditions = key.kind.has_conditions();
         let before = self.present.insert(key, UnreadMeta { uid, generation });
@@ -177,12 +182,29 @@ impl World {
         self.put(&key.name, object);
     }
 
-    /// Removes an object. Returns `true` if it existed.
-    pub fn delete(&mut self, key: &ObjectRef) -> bool {
+    /// Removes an object.
+    pub fn delete(&mut self, key: &ObjectRef) -> Applied {
         self.expressions.remove(key);
         let known = self.present.remove(key).is_some();
         let reported = self.put_findings(key, Vec::new());
-        self.forget(key) || reported || known
+        let changed = self.forget(key) || reported || known;
+        Applied { changed, displaced: self.share_out_key_sources(key) }
+    }
+
+    /// Decides which policies of a namespace have the keys that they name, after a change of one of them. Returns the
+    /// others for which this has changed.
+    fn share_out_key_sources(&mut self, key: &ObjectRef) -> Vec<ObjectRef> {
+        if key.kind != Kind::AuthPolicy {
+            return Vec::new();
+        }
+        let policy = self.auth_policies.get(&key.name).map(|policy| &**policy);
+        let others = self.key_sources.put(&key.name, policy);
+        others.into_iter().map(|name| ObjectRef::new(key.kind, name)).collect()
+    }
+
+    /// Whether the keys of a source are used in a namespace, which names at most [`KEY_SOURCES_MAX`] of them.
+    pub(crate) fn admits_key_source(&self, namespace: &str, source: &KeySource) -> bool {
+        self.key_sources.admits(namespace, source)
     }
 
     /// Whether all objects of a kind are known.
@@ -331,7 +353,8 @@ impl World {
 pub struct Applied {
     /// Whether anything of the object that routing reads has changed.
     pub changed: bool,
-    /// The younger objects that have lost their expressions to it.
+    /// Other objects that have lost something to it, or gained: younger ones their expressions, and policies the keys
+    /// of issuers.
     pub displaced: Vec<ObjectRef>,
 }
 

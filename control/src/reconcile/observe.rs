@@ -116,8 +116,13 @@ impl Reconciler {
     fn delete(&mut self, object: ObjectRef, lane: Lane, received: Instant) {
         self.reporting.gone(&object);
         self.gateway_services.gone(&object, &self.model.world);
-        if self.model.world.delete(&object) {
-            self.changed(&object, Cause::Deleted { object: object.clone() }, lane, received);
+        let Applied { changed, displaced } = self.model.world.delete(&object);
+        let cause = Cause::Deleted { object: object.clone() };
+        for other in displaced {
+            self.changed(&other, cause.clone(), lane, received);
+        }
+        if changed {
+            self.changed(&object, cause, lane, received);
         }
     }
 

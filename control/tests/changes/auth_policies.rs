@@ -336,6 +336,43 @@ fn keys_of_issuers_reach_the_rules_that_name_them() {
     check(&mut bench, ["staff (g)"; 3]);
 }
 
+/// The oldest policies have the keys that they name, in whatever order policies come and go.
+#[test]
+fn a_namespace_has_keys_of_a_limited_number_of_issuers() {
+    let tokens = |range: std::ops::Range<u32>| {
+        let rule = |n: u32| (format!("r{n:03}"), json!({"jwt": {"issuerUrl": format!("https://login.example/{n}")}}));
+        json!({"authentication": range.map(rule).collect::<serde_json::Map<_, _>>()})
+    };
+    let mut bench = with_routes(running());
+    let usable = |bench: &mut Bench| {
+        bench.reconcile();
+        ["web", "more"].map(|route| !in_effect(bench, route, 0).contains('!'))
+    };
+    auth_policy(&mut bench, "new", (9, "HTTPRoute more", "D/atomic"), &tokens(100..120));
+    assert_eq!(usable(&mut bench), [true, true]);
+    auth_policy(&mut bench, "old", (1, "HTTPRoute web", "D/atomic"), &tokens(0..100));
+    assert_eq!(usable(&mut bench), [true, false]);
+    let why = "needs keys beyond the limit of 100 issuers and key sets of a namespace, of which the oldest policies have theirs";
+    assert_eq!(findings(&bench, "new").len(), 20);
+    let told = format!(r#"rules.authentication[r100].jwt: "r100" {why}, so requests under the policy are refused"#);
+    assert_eq!(findings(&bench, "new")[0], told);
+    let wanted = |bench: &Bench| bench.reconciler.model().topology().key_sources().count();
+    assert_eq!(wanted(&bench), 100, "no more are fetched");
+    // A source that another policy has already costs nothing.
+    auth_policy(&mut bench, "new", (9, "HTTPRoute more", "D/atomic"), &tokens(50..100));
+    assert_eq!(usable(&mut bench), [true, true]);
+    auth_policy(&mut bench, "new", (9, "HTTPRoute more", "D/atomic"), &tokens(99..101));
+    assert_eq!((usable(&mut bench), findings(&bench, "new").len()), ([true, false], 1));
+    auth_policy(&mut bench, "old", (1, "HTTPRoute web", "D/atomic"), &tokens(0..98));
+    assert_eq!((usable(&mut bench), findings(&bench, "new").len()), ([true, true], 0));
+    auth_policy(&mut bench, "new", (9, "HTTPRoute more", "D/atomic"), &tokens(100..120));
+    assert_eq!((usable(&mut bench), findings(&bench, "new").len()), ([true, false], 18));
+    bench.delete(Kind::AuthPolicy, "old");
+    assert_eq!((usable(&mut bench), findings(&bench, "new").len()), ([true, true], 0));
+    let more = (0..20).map(|n| format!("r{n:03} (new)", n = n + 100)).collect::<Vec<_>>().join(", ");
+    check(&mut bench, ["", "", &more]);
+}
+
 #[test]
 fn keys_need_secrets_that_are_watched() {
     let mut bench = with_routes(running_with(Secrets::Referenced { refresh: Duration::from_secs(60) }));

@@ -48,6 +48,8 @@ pub struct KeySetLimits {
     pub unknown_key: Duration,
     /// The limit of concurrent fetches. One namespace has at most half of them, rounded up.
     pub fetches_max: usize,
+    /// The largest document that is kept on disk. Keys of a larger one are not there after a restart.
+    pub kept_bytes_max: usize,
 }
 
 impl Default for KeySetLimits {
@@ -57,7 +59,15 @@ impl Default for KeySetLimits {
             retry: Duration::from_secs(5)..=Duration::from_secs(60),
             unknown_key: Duration::from_secs(30),
             fetches_max: 16,
+            kept_bytes_max: 64 << 10,
         }
+    }
+}
+
+impl KeySetLimits {
+    /// The part of a document that is kept on disk: all of it, or nothing, in place of an older one.
+    fn kept<'t>(&self, text: &'t [u8]) -> Option<&'t [u8]> {
+        Some(text).filter(|text| text.len() <= self.kept_bytes_max)
     }
 }
 
@@ -157,7 +167,7 @@ impl KeySetFollower {
                     let text = fetched.as_ref().ok().map(|fetched| fetched.text.clone());
                     let Some(fetched) = state.take(&turn, fetched, clock::now(), self.rng.u64(..)) else { continue };
                     if let (Some(sink), Ok(_), Some(text)) = (&self.sink, &fetched, text) {
-                        sink.value(&documents::kept_name(&turn.key), Some(&text));
+                        sink.value(&documents::kept_name(&turn.key), self.limits.kept(&text));
                     }
                     if let Err(why) = &fetched {
                         tracing::warn!(url = %turn.key.url(), error = %why, "keys of tokens cannot be fetched");
@@ -251,6 +261,12 @@ impl fmt::Debug for KeySetFollower {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_large_key_set_is_not_kept_on_disk() {
+        let (limits, text) = (KeySetLimits::default(), vec![b' '; (64 << 10) + 1]);
+        assert_eq!((limits.kept(&text), limits.kept(&text[1..])), (None, Some(&text[1..])));
+    }
 
     #[test]
     fn tokens_with_unknown_keys_bring_a_fetch_forward_once() {

@@ -15,6 +15,7 @@ use tidegate_config::project::kuadrant::AuthPolicy;
 use crate::attachment::Key;
 use crate::options::Secrets;
 use crate::sources::reader::Reader;
+use crate::world::KEY_SOURCES_MAX;
 
 /// The maximum number of Secrets without effect that one rule tells of.
 const TOLD_MAX: usize = 16;
@@ -28,33 +29,39 @@ pub(super) fn with_keys(reader: &mut Reader<'_>, policy: &Arc<AuthPolicy>) -> (A
     let mut unusable = policy.unusable.to_vec();
     for (key, entry) in &block.entries {
         let AuthEntry::Authentication(rule) = &**entry else { continue };
-        let method = match &rule.rule.method {
+        let (method, field) = match &rule.rule.method {
             AuthenticationMethod::ApiKey(_) => {
                 let field = field_of(key, "apiKey");
-                match api_keys(reader, &own, policy.api_keys.get(key), &field) {
-                    Ok((keys, told)) => {
-                        findings.extend(told);
-                        AuthenticationMethod::ApiKey(Arc::new(keys))
-                    }
-                    Err(why) => {
-                        let problem = Problem::AccessClosed { value: rule.name.to_string(), why: why.to_owned() };
-                        findings.push(Finding::new(own.clone(), field.clone(), problem));
-                        unusable.push(format!("{field}: {:?} {why}", rule.name));
-                        filled.insert(Arc::clone(key), Arc::new(entry.unusable(format!("{field} {why}"))));
-                        continue;
-                    }
-                }
+                let keys = api_keys(reader, &own, policy.api_keys.get(key), &field).map_err(str::to_owned);
+                let keys = keys.map(|(keys, told)| {
+                    findings.extend(told);
+                    AuthenticationMethod::ApiKey(Arc::new(keys))
+                });
+                (keys, field)
             }
             AuthenticationMethod::Jwt(jwt) => {
-                let (keys, fault) = key_set(reader, &jwt.source);
-                if let Some(fault) = fault {
-                    let why = format!("it accepts no token, because its keys cannot be fetched: {fault}");
-                    let problem = Problem::WithoutEffect { value: jwt.source.url().to_string(), why };
-                    findings.push(Finding::new(own.clone(), field_of(key, "jwt"), problem));
-                }
-                AuthenticationMethod::Jwt(Jwt { keys, ..jwt.clone() })
+                let field = field_of(key, "jwt");
+                let keys = key_set(reader, &own.name.namespace, &jwt.source).map(|(keys, fault)| {
+                    if let Some(fault) = fault {
+                        let why = format!("it accepts no token, because its keys cannot be fetched: {fault}");
+                        let problem = Problem::WithoutEffect { value: jwt.source.url().to_string(), why };
+                        findings.push(Finding::new(own.clone(), field.clone(), problem));
+                    }
+                    AuthenticationMethod::Jwt(Jwt { keys, ..jwt.clone() })
+                });
+                (keys, field)
             }
             AuthenticationMethod::Anonymous | AuthenticationMethod::Plain(_) => continue,
+        };
+        let method = match method {
+            Ok(method) => method,
+            Err(why) => {
+                let problem = Problem::AccessClosed { value: rule.name.to_string(), why: why.clone() };
+                findings.push(Finding::new(own.clone(), field.clone(), problem));
+                unusable.push(format!("{field}: {:?} {why}", rule.name));
+                filled.insert(Arc::clone(key), Arc::new(entry.unusable(format!("{field} {why}"))));
+                continue;
+            }
         };
         let rule: AuthRule<Authentication> =
             AuthRule { rule: Authentication { method, ..rule.rule.clone() }, ..AuthRule::clone(rule) };
@@ -129,9 +136,22 @@ fn secrets<'w>(reader: &Reader<'w>, namespace: &Arc<str>) -> impl Iterator<Item 
 }
 
 /// The keys of an issuer, or why they cannot be fetched. Neither before the first fetch has ended.
-fn key_set<'w>(reader: &mut Reader<'w>, source: &KeySource) -> (Option<Arc<KeySet>>, Option<&'w str>) {
+///
+/// # Errors
+/// Why they are not fetched, as a predicate.
+fn key_set<'w>(
+    reader: &mut Reader<'w>,
+    namespace: &str,
+    source: &KeySource,
+) -> Result<(Option<Arc<KeySet>>, Option<&'w str>), String> {
+    if !reader.world().admits_key_source(namespace, source) {
+        return Err(format!(
+            "needs keys beyond the limit of {KEY_SOURCES_MAX} issuers and key sets of a namespace, of which the oldest \
+             policies have theirs"
+        ));
+    }
     reader.note(Key::KeySet(Box::new(source.clone())));
-    let Some(fetched) = reader.world().key_sets.get(source) else { return (None, None) };
+    let Some(fetched) = reader.world().key_sets.get(source) else { return Ok((None, None)) };
     let fault = fetched.fault.as_deref().filter(|_| fetched.keys.is_none());
-    (fetched.keys.clone(), fault)
+    Ok((fetched.keys.clone(), fault))
 }
