@@ -71,8 +71,8 @@ pub use not_serving::{ByCommand, NotServing, Wait};
 pub use order::Order;
 pub use queue::{Get, Lane, LaneShares, Meter, Queue, Retries, WorkItem, Workqueue};
 pub use reconcile::{
-    Addresses, Audit, ChangedFindings, Desired, DesiredInfrastructure, DesiredReports, Listing, Model, ObjectFindings,
-    PendingReports, PendingStatusUpdates, Reconciler, Step,
+    Addresses, Audit, ChangedFindings, Desired, DesiredInfrastructure, DesiredReports, KnownStatus, Listing, Model,
+    ObjectFindings, PendingReports, PendingStatusUpdates, Reconciler, Step,
 };
 pub use reference::compile;
 pub use report::{ElectionTiming, Reporter};

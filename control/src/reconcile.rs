@@ -35,7 +35,7 @@ pub use listing::Listing;
 pub use model::Model;
 use names::ResolvedNames;
 use report::Reporting;
-pub use report::{Addresses, Desired, DesiredReports, PendingReports, PendingStatusUpdates};
+pub use report::{Addresses, Desired, DesiredReports, KnownStatus, PendingReports, PendingStatusUpdates};
 use secrets::PolledSecrets;
 use tidegate_config::model::SnapshotParts;
 use tidegate_config::object::{Kind, ObjectRef};

@@ -1,7 +1,6 @@
 //! A made-up cluster of a given shape and size, as projections. Keys of certificates are shared, because generating
 //! 100,000 of them would take longer than all measurements.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,6 +9,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use tidegate_config::model::{Certificate, HostPattern, PathMatch, WildcardDepth};
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
+use tidegate_config::project::gateway::StatusReading;
 use tidegate_config::project::{
     BackendRef, ClassRef, DefaultBackend, EndpointSlice, Ingress, IngressClass, Meta, Object, PortRef, Projected, Rule,
     RulePath, Rules, Secret, Service, ServiceKind, ServicePort, SliceEndpoint, SlicePort, Tls, TlsSecret,
@@ -283,8 +283,7 @@ fn projected(kind: Kind, name: ObjectName, object: Object) -> Projected {
         object: Some(object),
         findings: Vec::new(),
         addresses: Vec::new(),
-        statuses: BTreeMap::new(),
-        has_status: true,
+        status: StatusReading::default(),
     }
 }
 

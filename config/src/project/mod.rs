@@ -56,10 +56,10 @@ use crate::caught::{caught, for_owner};
 use crate::finding::{Finding, Problem};
 use crate::object::{Kind, ObjectRef, Uid, kinds};
 use field::{FindingList, InvalidValue};
-use gateway::status::digests;
+use gateway::status::read_status;
 use gateway::{
     BackendTlsPolicy, Gateway, GatewayClass, GrpcRoute, HttpRoute, Layer4Route, ListenerSet, Namespace, ReferenceGrant,
-    StatusDigests, TlsRoute,
+    StatusReading, TlsRoute,
 };
 use kuadrant::{AuthPolicy, RateLimitPolicy};
 use raw_object::RawObject;
@@ -196,10 +196,9 @@ fn projected<T: Projection>(source: &RawObject<'_>, of: fn(Arc<T>) -> Object) ->
         let problem = Problem::Unreadable { why: format!("internal error: {why}") };
         (None, vec![Finding::new(meta.object.clone(), "", problem)])
     });
-    let statuses = digests(meta.object.kind, source);
-    let has_status = source.status.is_some_and(|status| !matches!(status.get(), "null" | "{}"));
+    let status = read_status(meta.object.kind, source);
     let addresses = public_address::unique(T::addresses(source));
-    Projected { meta, object, findings, addresses, statuses, has_status }
+    Projected { meta, object, findings, addresses, status }
 }
 
 /// The metadata that every object has, whether the rest can be read or not.
@@ -226,10 +225,8 @@ pub struct Projected {
     pub findings: Vec<Finding>,
     /// Its addresses according to its status, each once and in order. Routing does not read them.
     pub addresses: Vec<PublicAddress>,
-    /// The digests of the controllers' parts of its status, for kinds of the Gateway API. Routing does not read them.
-    pub statuses: StatusDigests,
-    /// Whether it has a status, of whatever controller. Routing does not read it.
-    pub has_status: bool,
+    /// Its status, for kinds of the Gateway API and of policies. Routing does not read it.
+    pub status: StatusReading,
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use tidegate_config::object::{Kind, ObjectName, ObjectRef, Uid};
-use tidegate_config::project::gateway::{OwnStatus, StatusDigests};
+use tidegate_config::project::gateway::{OwnStatus, StatusDigests, Transitions};
 use tidegate_config::project::{Projected, PublicAddress};
 
 use super::infrastructure::KnownServices;
@@ -45,10 +45,19 @@ pub enum Desired {
         status: Arc<OwnStatus>,
         /// Whether it is written only in place of an earlier one of ours.
         only_in_place_of_ours: bool,
-        /// The resourceVersion of the object as last observed, if it has no status: there is nothing to read before
-        /// the status is written.
-        without_status: Option<Arc<str>>,
+        /// What has to be known of the status before, if it is known.
+        known: Option<KnownStatus>,
     },
+}
+
+/// What a new status keeps of the one that was observed last: nobody else writes to its lists, so that the object need
+/// not be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KnownStatus {
+    /// The resourceVersion of the object.
+    pub resource_version: Arc<str>,
+    /// The times of its conditions.
+    pub transitions: Arc<Transitions>,
 }
 
 impl Desired {
@@ -73,8 +82,8 @@ pub(super) struct Reporting {
     addresses: Option<(Addresses, u64)>,
     /// The hash of our part of an object's status, if there is one.
     observed: BTreeMap<ObjectRef, u64>,
-    /// The resourceVersions of objects whose status we may write and that have none.
-    without_status: BTreeMap<ObjectRef, Arc<str>>,
+    /// What a new status keeps of the last one, of objects in whose status nobody else has a part.
+    known: BTreeMap<ObjectRef, KnownStatus>,
     /// Objects that have been compiled, and may be served by this controller now.
     judged: BTreeSet<ObjectRef>,
     /// Objects whose number of attached routes may have changed.
@@ -129,12 +138,11 @@ impl Reporting {
                 self.queued_all = false;
             }
         } else if object.kind.has_conditions() {
-            if projected.has_status {
-                self.without_status.remove(object);
-            } else {
-                self.without_status.insert(object.clone(), Arc::clone(&projected.meta.resource_version));
-            }
-            let digest = self.own(object.kind, &projected.statuses);
+            match self.known_of(projected) {
+                Some(known) => self.known.insert(object.clone(), known),
+                None => self.known.remove(object),
+            };
+            let digest = self.own(object.kind, &projected.status.digests);
             self.set_observed(object, digest);
         }
     }
@@ -143,7 +151,7 @@ impl Reporting {
     pub(super) fn gone(&mut self, object: &ObjectRef) {
         self.set_observed(object, None);
         self.settled.remove(object);
-        self.without_status.remove(object);
+        self.known.remove(object);
     }
 
     fn set_observed(&mut self, object: &ObjectRef, now: Option<u64>) {
@@ -154,6 +162,14 @@ impl Reporting {
         if before != now {
             self.rewritten.insert(object.clone());
         }
+    }
+
+    fn known_of(&self, projected: &Projected) -> Option<KnownStatus> {
+        let (kind, status) = (projected.meta.object.kind, &projected.status);
+        let is_ours = |name: &Arc<str>| !kind.has_parents() || Some(name) == self.controller.as_ref();
+        let transitions = status.transitions.as_ref().filter(|_| status.digests.keys().all(is_ours))?;
+        let resource_version = Arc::clone(&projected.meta.resource_version);
+        Some(KnownStatus { resource_version, transitions: Arc::new(transitions.clone()) })
     }
 
     fn own(&self, kind: Kind, digests: &StatusDigests) -> Option<u64> {
@@ -252,8 +268,8 @@ impl DesiredReports<'_> {
     fn desired(self, object: &ObjectRef, status: Arc<OwnStatus>) -> Option<Desired> {
         let controller = self.reporting.controller.clone()?;
         let generation = self.model.world.generation_of(object).unwrap_or_default();
-        let without_status = self.reporting.without_status.get(object).cloned();
-        Some(Desired::Status { controller, generation, status, only_in_place_of_ours: false, without_status })
+        let known = self.reporting.known.get(object).cloned();
+        Some(Desired::Status { controller, generation, status, only_in_place_of_ours: false, known })
     }
 
     /// A status with the parts that depend on other objects: the number of routes that are attached to each listener,

@@ -1,18 +1,19 @@
-//! Updates the conditions of an object of the Gateway API. Other controllers write to the same lists, so the object is
-//! read first, and only our entries are changed. Pure: time is an argument.
+//! Updates the conditions of an object of the Gateway API. Other controllers write to the same lists: if they have, the
+//! object is read first, and only our entries are changed. Pure: time is an argument.
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::core::Request;
 use serde_json::{Map, Value, json};
-use tidegate_config::object::ObjectRef;
+use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::{
-    Condition, ListenerStatus, OWN_CONDITIONS, OWN_LISTENER_CONDITIONS, OwnStatus, ParentStatus,
+    Condition, ConditionList, ListenerStatus, OWN_CONDITIONS, OWN_LISTENER_CONDITIONS, OwnStatus, ParentStatus,
 };
 
 use super::contest;
 use super::send::Prepared;
 use crate::cluster::informer::Resource;
+use crate::reconcile::KnownStatus;
 
 /// The API's limit of conditions in a list.
 const CONDITIONS_MAX: usize = 8;
@@ -67,9 +68,48 @@ impl Current {
         Some(Self { resource_version, is_ours, generation, status })
     }
 
-    /// An object without a status, of this resourceVersion and generation.
-    pub(super) fn without_status(resource_version: &str, generation: i64) -> Self {
-        Self { resource_version: resource_version.to_owned(), is_ours: false, generation, status: Value::Null }
+    /// An object that was observed, and whose status is to become `own`: of its status, the entries of ours that stay
+    /// with their times. Entries without a time stand for those that do not.
+    pub(super) fn known(
+        object: &ObjectRef,
+        known: &KnownStatus,
+        (controller, generation): (&str, i64),
+        own: &OwnStatus,
+    ) -> Self {
+        let KnownStatus { resource_version, transitions } = known;
+        let conditions = |list: ConditionList<'_>, own: &[Condition]| {
+            let one = |condition: &Condition| {
+                let since = transitions.since(list, &condition.kind, &condition.status)?;
+                Some(json!({"type": condition.kind, "status": condition.status, "lastTransitionTime": since}))
+            };
+            let former = json!({"type": OWN_CONDITIONS[0]});
+            std::iter::once(former).chain(own.iter().filter_map(one)).collect::<Vec<Value>>()
+        };
+        let parents = |reference: &str| {
+            let former = json!({"controllerName": controller});
+            let one = |parent: &ParentStatus| {
+                let conditions = conditions(ConditionList::Parent(&parent.parent), &parent.conditions);
+                json!({reference: parent.parent, "controllerName": controller, "conditions": conditions})
+            };
+            std::iter::once(former).chain(own.parents.iter().map(one)).collect::<Vec<Value>>()
+        };
+        let listener = |listener: &ListenerStatus| {
+            let conditions = conditions(ConditionList::Listener(&listener.name), &listener.conditions);
+            json!({"name": listener.name, "conditions": conditions})
+        };
+        let former = |is_there: bool| is_there.then_some(Value::Null).into_iter();
+        let status = if object.kind.has_parents() {
+            let (field, reference, _) = parents_of(object.kind);
+            json!({field: parents(reference)})
+        } else {
+            let listeners = former(transitions.has_listeners).chain(own.listeners.iter().map(listener));
+            json!({
+                "conditions": conditions(ConditionList::Object, &own.conditions),
+                "addresses": former(transitions.has_addresses).collect::<Vec<Value>>(),
+                "listeners": listeners.collect::<Vec<Value>>(),
+            })
+        };
+        Self { resource_version: resource_version.to_string(), is_ours: true, generation, status }
     }
 
     /// The fields of the status to write; `None` if nothing differs, or if the object has a later generation than the
@@ -88,10 +128,7 @@ impl Current {
         let list = |name: &str| self.status.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
         let mut next = Map::new();
         if object.kind.has_parents() {
-            let (field, reference, most) = match object.kind.is_route() {
-                true => ("parents", "parentRef", PARENTS_MAX),
-                false => ("ancestors", "ancestorRef", ANCESTORS_MAX),
-            };
+            let (field, reference, most) = parents_of(object.kind);
             next.insert(field.to_owned(), parents(&list(field), &own.parents, (reference, controller, most), &clock));
         } else {
             let conditions = conditions(&list("conditions"), &own.conditions, &OWN_CONDITIONS, &clock);
@@ -115,6 +152,14 @@ impl Current {
         }
         next.retain(|field, value| self.status.get(field) != Some(value));
         (!next.is_empty()).then_some(Value::Object(next))
+    }
+}
+
+/// The list of parents or ancestors, the name of a reference in it, and its greatest length.
+const fn parents_of(kind: Kind) -> (&'static str, &'static str, usize) {
+    match kind.is_route() {
+        true => ("parents", "parentRef", PARENTS_MAX),
+        false => ("ancestors", "ancestorRef", ANCESTORS_MAX),
     }
 }
 
@@ -206,8 +251,11 @@ fn parents(
 
 #[cfg(test)]
 mod tests {
-    use tidegate_config::object::{Kind, ObjectName};
+    use std::sync::Arc;
+
+    use tidegate_config::object::ObjectName;
     use tidegate_config::project::gateway::WrittenRef;
+    use tidegate_config::project::project;
 
     use super::*;
 
@@ -224,16 +272,31 @@ mod tests {
                "lastTransitionTime": time})
     }
 
-    /// Compares the written status; `want` is null if nothing is written.
+    /// Compares the written status; `want` is null if nothing is written. Returns whether all is known without reading
+    /// the object; then the same is written.
     #[track_caller]
-    fn check(kind: Kind, status: Value, own: &OwnStatus, want: Value) {
-        let object = json!({"metadata": {"resourceVersion": "7", "generation": 2}, "status": status});
+    fn check(kind: Kind, status: Value, own: &OwnStatus, want: Value) -> bool {
+        let object = json!({"metadata": {"name": "a", "resourceVersion": "7", "generation": 2}, "status": status});
+        let read = project(kind, object.to_string().as_bytes()).unwrap().status;
+        let is_ours = |name: &Arc<str>| !kind.has_parents() || &**name == "us/a";
+        let transitions = read.transitions.filter(|_| read.digests.keys().all(is_ours)).map(Arc::new);
         let current = Current::of(object).unwrap();
         let object = ObjectRef::new(kind, ObjectName::new("shop", "a"));
         let now = (NOW.parse::<Timestamp>().unwrap()) + k8s_openapi::jiff::SignedDuration::from_millis(7);
         let merged = |generation| current.merged(&object, ("us/a", generation), own, now);
         assert_eq!(merged(2).unwrap_or(Value::Null), want);
         assert_eq!(merged(1), None, "an older view writes nothing");
+        let known = transitions.map(|transitions| KnownStatus { resource_version: "7".into(), transitions });
+        let known = known.map(|known| Current::known(&object, &known, ("us/a", 2), own));
+        if let Some(known) = &known {
+            // Fields that do not differ are written as well.
+            let written = known.merged(&object, ("us/a", 2), own, now).unwrap();
+            for (field, value) in want.as_object().into_iter().flatten() {
+                assert_eq!(&written[field], value, "{field}");
+            }
+            assert_eq!(known.resource_version, "7");
+        }
+        known.is_some()
     }
 
     #[test]
@@ -244,13 +307,40 @@ mod tests {
         };
         let before = [written("Accepted", "True", BEFORE), written("Programmed", "True", BEFORE)];
         let after = [written("Accepted", "True", BEFORE), written("Programmed", "False", NOW)];
-        check(Kind::Gateway, json!({"conditions": before}), &own, json!({"conditions": after}));
-        check(Kind::Gateway, json!({"conditions": after}), &own, Value::Null);
+        assert!(check(Kind::Gateway, json!({"conditions": before}), &own, json!({"conditions": after})));
+        assert!(check(Kind::Gateway, json!({"conditions": after}), &own, Value::Null));
         let foreign = written("Theirs", "True", BEFORE);
         let with = json!({"conditions": [before[0], foreign, before[1]]});
-        check(Kind::Gateway, with, &own, json!({"conditions": [foreign, after[0], after[1]]}));
+        assert!(!check(Kind::Gateway, with, &own, json!({"conditions": [foreign, after[0], after[1]]})));
         let both = [written("Accepted", "True", NOW), written("Programmed", "False", NOW)];
-        check(Kind::Gateway, Value::Null, &own, json!({"conditions": both}));
+        assert!(check(Kind::Gateway, Value::Null, &own, json!({"conditions": both})));
+        let none = OwnStatus::default();
+        assert!(check(Kind::Gateway, json!({"conditions": before}), &none, json!({"conditions": []})));
+    }
+
+    #[test]
+    fn the_times_of_listeners_are_those_of_their_own_conditions() {
+        let listener = |name: &str, times: [&str; 2]| {
+            let conditions = [written("Accepted", "True", times[0]), written("Programmed", "True", times[1])];
+            json!({"name": name, "attachedRoutes": 1, "supportedKinds": [], "conditions": conditions})
+        };
+        let own = |name: &str| ListenerStatus {
+            name: name.into(),
+            supported_kinds: Vec::new(),
+            attached_routes: 1,
+            conditions: vec![condition("Accepted", "True"), condition("Programmed", "True")],
+        };
+        let own = OwnStatus { listeners: vec![own("a"), own("b"), own("c")], ..OwnStatus::default() };
+        let mut other = listener("b", [NOW, BEFORE]);
+        other["conditions"][0]["status"] = "False".into();
+        let before =
+            json!({"conditions": [], "listeners": [listener("a", [BEFORE; 2]), other, listener("d", [NOW; 2])]});
+        let after = [listener("a", [BEFORE; 2]), listener("b", [NOW, BEFORE]), listener("c", [NOW; 2])];
+        assert!(check(Kind::Gateway, before.clone(), &own, json!({"listeners": after})));
+        let mut foreign = before;
+        foreign["listeners"][0]["conditions"][0]["type"] = "Theirs".into();
+        let object = json!({"metadata": {"name": "a", "resourceVersion": "7"}, "status": foreign});
+        assert_eq!(project(Kind::Gateway, object.to_string().as_bytes()).unwrap().status.transitions, None);
     }
 
     #[test]
@@ -259,7 +349,7 @@ mod tests {
             {"name": "http", "attachedRoutes": 1, "supportedKinds": [], "conditions": []},
         ]});
         let want = json!({"addresses": [], "listeners": []});
-        check(Kind::Gateway, before, &OwnStatus::default(), want.clone());
+        assert!(check(Kind::Gateway, before, &OwnStatus::default(), want.clone()));
         let mut after = want;
         after["conditions"] = json!([]);
         check(Kind::Gateway, after, &OwnStatus::default(), Value::Null);
@@ -303,8 +393,13 @@ mod tests {
         let before = json!({"parents": [entry("us/a", "gone", BEFORE), theirs, entry("us/a", "x", BEFORE)]});
         let after = json!({"parents": [theirs, entry("us/a", "x", BEFORE), entry("us/a", "y", NOW)]});
         check(Kind::HttpRoute, before.clone(), &own(&["x", "y"]), after.clone());
-        check(Kind::HttpRoute, after, &own(&["x", "y"]), Value::Null);
+        assert!(!check(Kind::HttpRoute, after, &own(&["x", "y"]), Value::Null));
         check(Kind::HttpRoute, before, &own(&[]), json!({"parents": [theirs]}));
+        let ours = json!({"parents": [entry("us/a", "gone", BEFORE), entry("us/a", "x", BEFORE)]});
+        let now = json!({"parents": [entry("us/a", "x", BEFORE), entry("us/a", "y", NOW)]});
+        assert!(check(Kind::HttpRoute, ours.clone(), &own(&["x", "y"]), now));
+        assert!(check(Kind::HttpRoute, ours, &own(&[]), json!({"parents": []})));
+        assert!(!check(Kind::HttpRoute, json!({"parents": [theirs]}), &own(&[]), Value::Null));
         let full: Vec<Value> = (0..32).map(|n| entry("them/b", &format!("g{n}"), BEFORE)).collect();
         check(Kind::HttpRoute, json!({"parents": full}), &own(&["x"]), Value::Null);
     }

@@ -41,7 +41,7 @@ use self::pace::{WRITERS_MAX, WriterPace};
 use self::send::{NotWritten, Prepared, outcome};
 use crate::clock;
 use crate::queue::{Lane, WorkItem, Workqueue};
-use crate::reconcile::Desired;
+use crate::reconcile::{Desired, KnownStatus};
 use crate::report_queue::Reports;
 use crate::view::{Readiness, View};
 pub use election::ElectionTiming;
@@ -140,7 +140,7 @@ struct StatusWrite<'a> {
     generation: i64,
     status: &'a OwnStatus,
     only_in_place_of_ours: bool,
-    without_status: Option<&'a str>,
+    known: Option<KnownStatus>,
 }
 
 /// Takes part in the election, and writes while it leads.
@@ -311,16 +311,16 @@ impl Reporter {
                 let written = self.send_paced::<IgnoredAny>(lead, patch).await;
                 (written.map(|IgnoredAny| ()), PAUSE)
             }
-            Desired::Status { controller, generation, status, only_in_place_of_ours, without_status } => {
+            Desired::Status { controller, generation, status, only_in_place_of_ours, known } => {
                 let write = StatusWrite {
                     object: &item,
                     controller: &controller,
                     generation,
                     status: &status,
                     only_in_place_of_ours,
-                    without_status: without_status.as_deref(),
+                    known,
                 };
-                let mut written = self.write_conditions(&write, lead).await;
+                let mut written = self.write_conditions(write, lead).await;
                 if let (Ok(()), Some(in_use)) = (&written, status.in_use) {
                     written = self.hold_class(&item, in_use, lead).await;
                 }
@@ -349,12 +349,14 @@ impl Reporter {
         }
     }
 
-    /// Reads the object, unless it is known, and writes our part of the status if it differs; repeated after a conflict
-    /// with another write.
-    async fn write_conditions(&self, write: &StatusWrite<'_>, lead: &Leadership) -> Result<(), NotWritten> {
+    /// Writes our part of the status if it differs; repeated after a conflict with another write. The object is read
+    /// before, unless all that has to be known is.
+    async fn write_conditions(&self, write: StatusWrite<'_>, lead: &Leadership) -> Result<(), NotWritten> {
         let mut refusal = NotWritten::Failed("other clients keep changing it".to_owned());
         let author = (write.controller, write.generation);
-        let mut known = write.without_status.map(|version| Current::without_status(version, write.generation));
+        // Whose status it is, only the object itself says.
+        let known = write.known.filter(|_| !write.only_in_place_of_ours);
+        let mut known = known.map(|known| Current::known(write.object, &known, author, write.status));
         for _ in 0..READINGS_MAX {
             let current = match known.take() {
                 Some(current) => current,

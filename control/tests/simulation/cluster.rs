@@ -11,6 +11,7 @@ use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::auth::ApiKeyHash;
 use tidegate_config::model::{Certificate, CertificateFault, EdgeSettings, Extent, HostPattern, PathMatch, RegexCase};
 use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
+use tidegate_config::project::gateway::StatusReading;
 use tidegate_config::project::{
     ApiKeySecret, BackendRef, ClassRef, DefaultBackend, DeisBuilder, DeisRouter, Deployment, EndpointSlice, Ingress,
     IngressClass, Meta, Object, PortRef, Projected, Rule, RulePath, Secret, Service, ServiceKind, ServicePort,
@@ -185,7 +186,7 @@ impl Cluster {
         let version: Arc<str> = version.to_string().into();
         let meta = Meta { object: object.clone(), uid: None, resource_version: version, generation: None };
         let (object, findings) = (Some(projection.clone()), findings.clone());
-        Some(Projected { meta, object, findings, addresses: Vec::new(), statuses: BTreeMap::new(), has_status: false })
+        Some(Projected { meta, object, findings, addresses: Vec::new(), status: StatusReading::default() })
     }
 
     /// The addresses of a name, if they were set.

@@ -109,6 +109,22 @@ impl Api {
         kube::Client::new(service, "default")
     }
 
+    /// A client whose patches wait until so many of them have come.
+    pub(crate) fn held_client(&self, patches: usize) -> kube::Client {
+        let (service, arrived) = (self.lite.service(), Arc::new(watch::Sender::new(0)));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (mut service, arrived) = (service.clone(), Arc::clone(&arrived));
+            async move {
+                if request.method() == http::Method::PATCH {
+                    arrived.send_modify(|count| *count += 1);
+                    arrived.subscribe().wait_for(|count| *count >= patches).await.unwrap();
+                }
+                service.call(request).await
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+
     /// A client whose writes are refused if the API server does not know a field of them, and are reported:
     /// method, path and the code of the answer.
     pub(crate) fn strict_client(&self, writes: UnboundedSender<(String, u16)>) -> kube::Client {

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use tidegate_config::object::Kind;
 use tidegate_config::project::project;
 use tidegate_control::options::{GatewayApi, GatewayServices, Ingresses, Kuadrant, Options, Sources};
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::edge::{Api, Edge, TERMS, addresses, service};
+use super::edge::{Api, Edge, TERMS, addresses, eventually, service};
 use super::gateways::{api, listeners, of, to_pods};
 
 const API: &str = "/apis/gateway.networking.k8s.io/v1";
@@ -93,11 +93,21 @@ async fn create_objects(api: &Api) {
     api.create("/apis/kuadrant.io/v1/namespaces/shop/ratelimitpolicies", policy).await;
 }
 
-/// The edge has seen in its watch that an object has no status, so there is nothing to read before the first one.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_object_without_a_status_gets_one_in_one_request() {
-    let api = api().await;
-    create_objects(&api).await;
+/// Waits until all of these requests were sent, and returns the others that came before.
+async fn sent(requests: &mut UnboundedReceiver<String>, wanted: &[String]) -> Vec<String> {
+    let (mut missing, mut all): (BTreeSet<&String>, Vec<String>) = (wanted.iter().collect(), Vec::new());
+    while !missing.is_empty() {
+        let request = tokio::time::timeout(std::time::Duration::from_secs(60), requests.recv()).await;
+        let request = request.unwrap_or_else(|_| panic!("no {missing:?} after {all:#?}")).unwrap();
+        missing.remove(&request);
+        all.push(request);
+    }
+    all
+}
+
+const POLICY: &str = "/apis/kuadrant.io/v1/namespaces/shop/ratelimitpolicies/policy";
+
+fn gateway_api() -> Options {
     let gateway = GatewayApi {
         controller: "tidegate.io/gateway".into(),
         addresses: ["192.0.2.1".parse().unwrap()].into(),
@@ -105,22 +115,75 @@ async fn an_object_without_a_status_gets_one_in_one_request() {
         optional: false,
     };
     let sources = Sources { gateway: Some(gateway), kuadrant: Some(Kuadrant::default()), ..Sources::default() };
+    Options { sources, ..Options::default() }
+}
+
+/// The edge has seen all of a status in its watch in which nobody else has a part, so there is nothing to read before
+/// it writes the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_without_parts_of_others_is_written_in_one_request() {
+    const BEFORE: &str = "2020-01-01T00:00:00Z";
+    let api = api().await;
+    create_objects(&api).await;
     let (asked, mut requests) = unbounded_channel();
-    let _edge = Edge::with(api.heard_client(asked), Options { sources, ..Options::default() }, TERMS, "a");
-    let policy = "/apis/kuadrant.io/v1/namespaces/shop/ratelimitpolicies/policy";
-    let route = format!("{API}/namespaces/shop/httproutes/route");
-    let written = |request: &str| [policy, &route].map(|path| request == format!("PATCH {path}/status"));
-    let (mut all, mut done) = (Vec::new(), [false; 2]);
-    while done != [true; 2] {
-        let request = tokio::time::timeout(std::time::Duration::from_secs(60), requests.recv()).await;
-        let request = request.unwrap_or_else(|_| panic!("no status after {all:#?}")).unwrap();
-        let now = written(&request);
-        done = [done[0] || now[0], done[1] || now[1]];
-        all.push(request);
+    let _edge = Edge::with(api.heard_client(asked), gateway_api(), TERMS, "a");
+    let (route, gateway) =
+        (format!("{API}/namespaces/shop/httproutes/route"), format!("{API}/namespaces/shop/gateways/one"));
+    let written = [POLICY, &route, &gateway].map(|path| format!("PATCH {path}/status"));
+    // A later write may meet the first one, and read the object again.
+    let read = |all: &[String], path: &str| {
+        let mut of_path =
+            all.iter().filter(|request| request.ends_with(path) || request.ends_with(&format!("{path}/status")));
+        of_path.next().is_some_and(|first| first.starts_with("GET"))
+    };
+    let all = sent(&mut requests, &written).await;
+    for path in [POLICY, &route, &gateway] {
+        assert!(!read(&all, path), "{path} was read: {all:#?}");
     }
-    for path in [policy, &route] {
-        assert!(!all.contains(&format!("GET {path}")), "{path} was read: {all:#?}");
-    }
+    // As if its conditions had been written long ago. Another writer's times are nobody's concern.
+    let parents = async || api.get(&route).await.unwrap()["status"]["parents"].as_array().cloned().unwrap_or_default();
+    let conditions = async || {
+        let ours = parents().await.into_iter().find(|it| it["controllerName"] == "tidegate.io/gateway");
+        ours.and_then(|it| it["conditions"].as_array().cloned()).unwrap_or_default()
+    };
+    let is_affected = |it: &Value| it["type"] == "kuadrant.io/RateLimitPolicyAffected";
+    eventually(|| async { conditions().await.iter().any(is_affected) }).await;
+    let mut long_ago = parents().await;
+    let conditions_long_ago = long_ago[0]["conditions"].as_array_mut().unwrap();
+    conditions_long_ago.iter_mut().for_each(|it| it["lastTransitionTime"] = BEFORE.into());
+    api.patch(&format!("{route}/status"), &json!({"status": {"parents": long_ago}})).await;
+    while requests.try_recv().is_ok() {}
+    api.patch(&route, &json!({"spec": {"rules": [{"backendRefs": [{"name": "nowhere", "port": 80}]}]}})).await;
+    let all = sent(&mut requests, &written[1..2]).await;
+    assert!(!read(&all, &route), "{all:#?}");
+    let time = |all: &[Value], kind: &str| {
+        let one = all.iter().find(|it| it["type"] == kind).unwrap();
+        (one["status"].as_str().unwrap().to_owned(), one["lastTransitionTime"] == BEFORE)
+    };
+    eventually(|| async { time(&conditions().await, "ResolvedRefs").0 == "False" }).await;
+    let now = conditions().await;
+    assert_eq!((time(&now, "Accepted"), time(&now, "ResolvedRefs").1), (("True".to_owned(), true), false));
+    // The entry of another controller is not known, and stays.
+    let mut with_other = parents().await;
+    let mut other = with_other[0].clone();
+    other["controllerName"] = "example.com/other".into();
+    with_other.push(other.clone());
+    api.patch(&format!("{route}/status"), &json!({"status": {"parents": with_other}})).await;
+    api.patch(&route, &json!({"spec": {"rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}})).await;
+    let all = sent(&mut requests, &written[1..2]).await;
+    assert!(read(&all, &route), "{all:#?}");
+    eventually(|| async { time(&conditions().await, "ResolvedRefs").0 == "True" }).await;
+    assert!(parents().await.contains(&other), "{:#?}", parents().await);
+}
+
+/// No write waits for the answer to another one: all are held until four have arrived.
+#[tokio::test(flavor = "multi_thread")]
+async fn several_statuses_are_written_at_once() {
+    let api = api().await;
+    create_objects(&api).await;
+    let _edge = Edge::with(api.held_client(4), gateway_api(), TERMS, "a");
+    let status = async || api.get(&format!("{API}/namespaces/shop/httproutes/route")).await.unwrap()["status"].clone();
+    eventually(|| async { !status().await.is_null() }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

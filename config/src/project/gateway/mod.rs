@@ -38,6 +38,7 @@ mod session;
 pub(super) mod status;
 mod stream_rule;
 pub(super) mod tls_route;
+mod transitions;
 
 pub use allowed::{AllowedNamespaces, AllowedRoutes};
 pub use backend::{BackendRef, WeightedBackend};
@@ -66,7 +67,9 @@ pub use retry::{Retry, Timeouts};
 pub use session::{RuleSession, SessionRefused};
 pub use status::{
     AUTHORISED_CONDITION, CLASS_FINALIZER, Condition, Feature, ListenerStatus, OWN_CONDITIONS, OWN_LISTENER_CONDITIONS,
-    OwnStatus, ParentStatus, RATE_LIMITED_CONDITION, RouteKind, StatusAddress, StatusDigests, Text, WrittenRef,
+    OwnStatus, ParentStatus, RATE_LIMITED_CONDITION, RouteKind, StatusAddress, StatusDigests, StatusReading, Text,
+    WrittenRef,
 };
 pub use stream_rule::StreamRule;
 pub use tls_route::TlsRoute;
+pub use transitions::{ConditionList, Transitions};

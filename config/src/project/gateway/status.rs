@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::transitions::{ConditionList, Transitions, TransitionsBuilder};
 use crate::object::Kind;
 use crate::project::raw_object::RawObject;
 
@@ -47,7 +48,7 @@ pub const CLASS_FINALIZER: &str = "gateway-exists-finalizer.gateway.networking.k
 pub type Text = Cow<'static, str>;
 
 /// A condition (Kubernetes API conventions), without the time of its last transition.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
     /// Its type.
@@ -58,10 +59,8 @@ pub struct Condition {
     /// The reason, in CamelCase.
     pub reason: Text,
     /// The message.
-    #[serde(default)]
     pub message: Text,
     /// The generation of the object that the condition describes.
-    #[serde(default)]
     pub observed_generation: i64,
 }
 
@@ -97,19 +96,16 @@ pub struct RouteKind {
 }
 
 /// The status of one listener.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListenerStatus {
     /// Its name.
     pub name: Arc<str>,
     /// The kinds of routes that it supports.
-    #[serde(default)]
     pub supported_kinds: Vec<RouteKind>,
     /// The number of attached routes.
-    #[serde(default)]
     pub attached_routes: u64,
     /// Its conditions.
-    #[serde(default)]
     pub conditions: Vec<Condition>,
 }
 
@@ -187,69 +183,123 @@ impl OwnStatus {
 /// belong to no single controller have an empty name.
 pub type StatusDigests = BTreeMap<Arc<str>, u64>;
 
+/// A status as it was read: what the desired one is compared with, and what a new one keeps of it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StatusReading {
+    /// The controllers' parts. A status that cannot be read has none, and so will be written again.
+    pub digests: StatusDigests,
+    /// The times of its conditions; `None` if there may be more in its lists than our controllers' conditions.
+    pub transitions: Option<Transitions>,
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct StatusJson {
-    #[serde(default)]
-    conditions: Vec<Condition>,
+struct StatusJson<'a> {
+    #[serde(borrow, default)]
+    conditions: Vec<ConditionJson<'a>>,
     #[serde(default)]
     supported_features: Vec<Feature>,
     #[serde(default)]
     addresses: Vec<StatusAddress>,
-    #[serde(default)]
-    listeners: Vec<ListenerStatus>,
+    #[serde(borrow, default)]
+    listeners: Vec<ListenerJson<'a>>,
     attached_listener_sets: Option<u64>,
     observed_generation: Option<i64>,
-    #[serde(default)]
-    parents: Vec<ParentJson>,
-    #[serde(default)]
-    ancestors: Vec<ParentJson>,
+    #[serde(borrow, default)]
+    parents: Vec<ParentJson<'a>>,
+    #[serde(borrow, default)]
+    ancestors: Vec<ParentJson<'a>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ParentJson {
+struct ConditionJson<'a> {
+    #[serde(rename = "type")]
+    kind: Text,
+    status: Text,
+    reason: Text,
+    #[serde(default)]
+    message: Text,
+    #[serde(default)]
+    observed_generation: i64,
+    #[serde(borrow, default)]
+    last_transition_time: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListenerJson<'a> {
+    name: Arc<str>,
+    #[serde(default)]
+    supported_kinds: Vec<RouteKind>,
+    #[serde(default)]
+    attached_routes: u64,
+    #[serde(borrow, default)]
+    conditions: Vec<ConditionJson<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ParentJson<'a> {
     #[serde(alias = "ancestorRef")]
     parent_ref: WrittenRef,
     controller_name: Arc<str>,
-    #[serde(default)]
-    conditions: Vec<Condition>,
+    #[serde(borrow, default)]
+    conditions: Vec<ConditionJson<'a>>,
 }
 
-/// The digests of a status. One that cannot be read gives none, and so will be written again.
-pub(in crate::project) fn digests(kind: Kind, source: &RawObject<'_>) -> StatusDigests {
+impl From<ConditionJson<'_>> for Condition {
+    fn from(read: ConditionJson<'_>) -> Self {
+        let ConditionJson { kind, status, reason, message, observed_generation, .. } = read;
+        Self { kind, status, reason, message, observed_generation }
+    }
+}
+
+/// Reads a status.
+pub(in crate::project) fn read_status(kind: Kind, source: &RawObject<'_>) -> StatusReading {
     let in_use = (kind == Kind::GatewayClass).then(|| source.has_finalizer(CLASS_FINALIZER));
-    digests_of(kind, source.status, in_use)
+    reading_of(kind, source.status, in_use)
 }
 
-fn digests_of(kind: Kind, status: Option<&RawValue>, in_use: Option<bool>) -> StatusDigests {
-    let read = status.filter(|_| kind.has_conditions()).and_then(|raw| serde_json::from_str(raw.get()).ok());
-    let Some(status) = read else { return StatusDigests::new() };
-    let StatusJson { parents, ancestors, .. } = status;
-    if kind.has_parents() {
-        let mut by_controller: BTreeMap<Arc<str>, Vec<ParentStatus>> = BTreeMap::new();
-        for ParentJson { parent_ref, controller_name, mut conditions } in parents.into_iter().chain(ancestors) {
-            conditions.sort_unstable();
-            by_controller.entry(controller_name).or_default().push(ParentStatus { parent: parent_ref, conditions });
-        }
-        let digest = |mut parents: Vec<ParentStatus>| {
-            parents.sort_unstable();
-            OwnStatus { parents, ..OwnStatus::default() }.digest()
-        };
-        return by_controller.into_iter().map(|(controller, parents)| (controller, digest(parents))).collect();
+fn reading_of(kind: Kind, status: Option<&RawValue>, in_use: Option<bool>) -> StatusReading {
+    if !kind.has_conditions() {
+        return StatusReading::default();
     }
-    let mut listeners = status.listeners;
-    for listener in &mut listeners {
-        own(&mut listener.conditions, &OWN_LISTENER_CONDITIONS);
+    let Some(status) = status.map(RawValue::get).filter(|text| !matches!(*text, "null" | "{}")) else {
+        return StatusReading { transitions: Some(Transitions::default()), ..StatusReading::default() };
+    };
+    let Ok(status) = serde_json::from_str::<StatusJson<'_>>(status) else { return StatusReading::default() };
+    let transitions = transitions(kind, &status);
+    let digests = if kind.has_parents() { by_controller(status) } else { of_all(kind, status, in_use) };
+    StatusReading { digests, transitions }
+}
+
+fn by_controller(status: StatusJson<'_>) -> StatusDigests {
+    let mut by_controller: BTreeMap<Arc<str>, Vec<ParentStatus>> = BTreeMap::new();
+    for ParentJson { parent_ref, controller_name, conditions } in status.parents.into_iter().chain(status.ancestors) {
+        let mut conditions: Vec<Condition> = conditions.into_iter().map(Condition::from).collect();
+        conditions.sort_unstable();
+        by_controller.entry(controller_name).or_default().push(ParentStatus { parent: parent_ref, conditions });
     }
-    let mut conditions = status.conditions;
-    own(&mut conditions, &OWN_CONDITIONS);
+    let digest = |mut parents: Vec<ParentStatus>| {
+        parents.sort_unstable();
+        OwnStatus { parents, ..OwnStatus::default() }.digest()
+    };
+    by_controller.into_iter().map(|(controller, parents)| (controller, digest(parents))).collect()
+}
+
+fn of_all(kind: Kind, status: StatusJson<'_>, in_use: Option<bool>) -> StatusDigests {
+    let listener = |read: ListenerJson<'_>| {
+        let ListenerJson { name, supported_kinds, attached_routes, conditions } = read;
+        let conditions = own(conditions, &OWN_LISTENER_CONDITIONS);
+        ListenerStatus { name, supported_kinds, attached_routes, conditions }
+    };
     let own = OwnStatus {
-        conditions,
+        conditions: own(status.conditions, &OWN_CONDITIONS),
         observed_generation: status.observed_generation.filter(|_| kind.is_inherited_policy()),
         features: status.supported_features,
         addresses: status.addresses,
-        listeners,
+        listeners: status.listeners.into_iter().map(listener).collect(),
         attached_sets: status.attached_listener_sets,
         parents: Vec::new(),
         in_use,
@@ -257,9 +307,37 @@ fn digests_of(kind: Kind, status: Option<&RawValue>, in_use: Option<bool>) -> St
     [(Arc::default(), own.digest())].into()
 }
 
-fn own(conditions: &mut Vec<Condition>, types: &[&str]) {
-    conditions.retain(|condition| types.contains(&&*condition.kind));
-    conditions.sort_unstable();
+fn own(conditions: Vec<ConditionJson<'_>>, types: &[&str]) -> Vec<Condition> {
+    let own = conditions.into_iter().filter(|condition| types.contains(&&*condition.kind));
+    let mut own: Vec<Condition> = own.map(Condition::from).collect();
+    own.sort_unstable();
+    own
+}
+
+/// The times of the conditions; `None` if one of them is not ours, or there are parents of several controllers.
+fn transitions(kind: Kind, status: &StatusJson<'_>) -> Option<Transitions> {
+    let mut times = TransitionsBuilder::default();
+    let parents = || status.parents.iter().chain(&status.ancestors);
+    let first = parents().next().map(|parent| &parent.controller_name);
+    if parents().any(|parent| Some(&parent.controller_name) != first) {
+        return None;
+    }
+    let of_parents = parents().map(|it| (ConditionList::Parent(&it.parent_ref), &it.conditions, &[][..]));
+    let listeners = status.listeners.iter();
+    let of_listeners =
+        listeners.map(|it| (ConditionList::Listener(&it.name), &it.conditions, &OWN_LISTENER_CONDITIONS[..]));
+    let of_object = [(ConditionList::Object, &status.conditions, &OWN_CONDITIONS[..])];
+    for (list, conditions, types) in of_parents.chain(of_listeners).chain(of_object) {
+        for condition in conditions {
+            if !kind.has_parents() && !types.contains(&&*condition.kind) {
+                return None;
+            }
+            if let Some(time) = &condition.last_transition_time {
+                times.add(list, [&condition.kind, &condition.status], time);
+            }
+        }
+    }
+    Some(times.finish(!status.addresses.is_empty(), !status.listeners.is_empty()))
 }
 
 #[derive(Deserialize, Default)]
@@ -292,7 +370,7 @@ mod tests {
     fn check(kind: Kind, status: &str, want: &[(&str, &OwnStatus)]) {
         let raw = RawValue::from_string(status.to_owned()).unwrap();
         let want: StatusDigests = want.iter().map(|(name, own)| ((*name).into(), own.digest())).collect();
-        assert_eq!(digests_of(kind, Some(&raw), None), want, "{status}");
+        assert_eq!(reading_of(kind, Some(&raw), None).digests, want, "{status}");
     }
 
     #[test]
@@ -332,6 +410,6 @@ mod tests {
         check(Kind::Gateway, &text(&format!(",{}", at("Foreign", "2026-01-01T00:00:00Z"))), &[("", &gateway)]);
         let more = format!(",{}", at("Programmed", "2026-01-01T00:00:00Z"));
         let raw = RawValue::from_string(text(&more)).unwrap();
-        assert_ne!(digests_of(Kind::Gateway, Some(&raw), None).get(""), Some(&gateway.digest()));
+        assert_ne!(reading_of(Kind::Gateway, Some(&raw), None).digests.get(""), Some(&gateway.digest()));
     }
 }

@@ -159,9 +159,9 @@ mod tests {
         for (kind, raw) in [(Kind::Ingress, ingress), (Kind::HttpRoute, route)] {
             let whole = project(kind, raw.as_bytes()).unwrap();
             let kept = project(kind, &kept_form(Some(kind), raw.as_bytes()).unwrap()).unwrap();
-            assert!(!whole.addresses.is_empty() || !whole.statuses.is_empty(), "{kind}");
+            assert!(!whole.addresses.is_empty() || whole.status.transitions.is_some(), "{kind}");
             assert_eq!((kept.meta, kept.object, kept.addresses), (whole.meta, whole.object, whole.addresses), "{kind}");
-            assert_eq!(kept.statuses, whole.statuses, "{kind}");
+            assert_eq!(kept.status, whole.status, "{kind}");
         }
     }
 

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{Backend, BackendKey, Certificate, HostPattern, HostRoutes, SnapshotParts, VirtualHost};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::project::gateway::StatusReading;
 use tidegate_config::project::{Meta, Object, Projected, Secret, project};
 use tidegate_config::published::{self, Publisher};
 
@@ -75,8 +76,7 @@ fn certificate() -> Projected {
         object: Some(object),
         findings: Vec::new(),
         addresses: Vec::new(),
-        statuses: BTreeMap::new(),
-        has_status: false,
+        status: StatusReading::default(),
     }
 }
 

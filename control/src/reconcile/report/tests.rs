@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_config::project::gateway::{ListenerStatus, ParentStatus, WrittenRef};
+use tidegate_config::project::gateway::{ListenerStatus, ParentStatus, StatusReading, WrittenRef};
 use tidegate_config::project::{Meta, project};
 
 use super::*;
@@ -92,15 +92,14 @@ impl Bench {
     /// An object has these addresses, and this digest of the part of a controller.
     fn observe(&mut self, object: &ObjectRef, ip: &[&str], part: Option<(&str, u64)>) {
         let meta = Meta { object: object.clone(), uid: None, resource_version: "1".into(), generation: None };
-        let statuses = part.into_iter().map(|(controller, digest)| (controller.into(), digest)).collect();
+        let digests = part.into_iter().map(|(controller, digest)| (controller.into(), digest)).collect();
         let (object, findings) = (None, Vec::new());
         self.reporting.observe(&Projected {
             meta,
             object,
             findings,
             addresses: addresses(ip),
-            statuses,
-            has_status: true,
+            status: StatusReading { digests, transitions: None },
         });
     }
 
