@@ -7,6 +7,7 @@ use serde::Serialize;
 use tidegate_config::model::auth::KeySource;
 use tidegate_config::model::{BindKey, ScopeId, VirtualHost};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::project::gateway::{LabelSelector, LabelTerm};
 
 use super::ListenerRef;
 
@@ -18,6 +19,8 @@ pub enum Key {
     Object(ObjectRef),
     /// Every object of a kind in a namespace: for selectors, whose objects have no name yet.
     InNamespace(Arc<(Kind, Arc<str>)>),
+    /// The objects of a kind in a namespace that a selector selects.
+    Selected(Box<Selected>),
     /// Every object of a kind.
     Any(Kind),
     /// A claimed virtual host.
@@ -55,6 +58,27 @@ pub enum Key {
     Definitions,
 }
 
+/// Selected objects in a [`Key`].
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Selected {
+    /// The kind of the objects.
+    pub(crate) kind: Kind,
+    /// Their namespace.
+    pub(crate) namespace: Arc<str>,
+    /// A term that is true of all of them.
+    pub(crate) term: LabelTerm,
+    /// The selector.
+    pub(crate) selector: LabelSelector,
+}
+
+impl Selected {
+    /// The least key with a term.
+    pub(crate) fn first(kind: Kind, namespace: &Arc<str>, term: LabelTerm) -> Key {
+        let (namespace, selector) = (Arc::clone(namespace), LabelSelector::default());
+        Key::Selected(Box::new(Self { kind, namespace, term, selector }))
+    }
+}
+
 /// A DNS name in a [`Key`].
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DnsName(Arc<str>);
@@ -64,6 +88,14 @@ impl Key {
     /// Every object of a kind in a namespace.
     pub(crate) fn in_namespace(kind: Kind, namespace: &Arc<str>) -> Self {
         Self::InNamespace(Arc::new((kind, Arc::clone(namespace))))
+    }
+
+    /// The objects of a kind in a namespace that a selector selects: several keys, under any of which an object can be.
+    pub(crate) fn selected(kind: Kind, namespace: &Arc<str>, selector: &LabelSelector) -> impl Iterator<Item = Self> {
+        selector.terms().into_iter().map(move |term| {
+            let (namespace, selector) = (Arc::clone(namespace), selector.clone());
+            Self::Selected(Box::new(Selected { kind, namespace, term, selector }))
+        })
     }
 
     /// A DNS name.
@@ -191,6 +223,7 @@ impl fmt::Display for Key {
         match self {
             Self::Object(object) => write!(f, "{object}"),
             Self::InNamespace(of) => write!(f, "any {} in {}", of.0, of.1),
+            Self::Selected(of) => write!(f, "{} in {} with {}", of.kind, of.namespace, of.selector),
             Self::Any(kind) => write!(f, "any {kind}"),
             Self::Host(host) => write!(f, "host {host}"),
             Self::Scope(scope) => write!(f, "scope {scope}"),

@@ -31,6 +31,7 @@ pub(crate) use condition::{Conditions, named, parameters};
 pub use gateway_listeners::{GatewayListeners, MergedListener};
 pub use infrastructure::{Endpoints, GatewayInfrastructure};
 pub use key::Key;
+pub(crate) use key::Selected;
 pub use listener_ref::ListenerRef;
 pub(crate) use policy_claim::{AttachedPolicy, PolicyClaim, PolicySection, PolicyTarget};
 pub(crate) use route_status::RouteConditions;
@@ -273,6 +274,7 @@ impl Attachment {
             Key::Listener(_) => self.listeners.binary_search(key).is_ok(),
             Key::Object(_)
             | Key::InNamespace(_)
+            | Key::Selected(_)
             | Key::Any(_)
             | Key::NamingPolicy(_)
             | Key::GatewayListeners(_)

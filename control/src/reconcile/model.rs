@@ -1,9 +1,11 @@
 //! The model: the inputs of the compiler and its last output, and what can be read from them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use tidegate_config::model::BackendKey;
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::project::Secret;
 
 use super::attachment_diff::AttachmentDiff;
 use crate::attachment::{Attachment, Key};
@@ -24,6 +26,8 @@ pub struct Model {
     /// The Service ports of held routes.
     pub(super) frozen_backends: BTreeSet<BackendKey>,
     pub(super) compiled: Compiled,
+    /// How often an object has been attached since the start.
+    pub(super) attached: u64,
 }
 
 impl Model {
@@ -31,7 +35,7 @@ impl Model {
     pub(super) fn new(options: Options) -> Self {
         let compiled = Compiled::empty(&options);
         let (world, topology, frozen_backends) = (World::default(), Topology::default(), BTreeSet::new());
-        Self { options, world, topology, frozen_backends, compiled }
+        Self { options, world, topology, frozen_backends, compiled, attached: 0 }
     }
 
     /// The objects whose status may differ because of policies after an object has changed: policies, by the paths on
@@ -118,7 +122,29 @@ impl Model {
         if object.kind == Kind::Gateway {
             self.world.assign(&object.name, &attachment.other_claims().addresses);
         }
+        self.attached += 1;
         self.topology.replace(object, attachment)
+    }
+
+    /// How often an object has been attached since the start: the work that changes have made.
+    #[must_use]
+    pub const fn attached(&self) -> u64 {
+        self.attached
+    }
+
+    /// An object, if it is a Secret.
+    pub(super) fn secret(&self, object: &ObjectRef) -> Option<&Arc<Secret>> {
+        self.world.secrets.get(&object.name).filter(|_| object.kind == Kind::Secret)
+    }
+
+    /// The objects whose rules accept the API key of a Secret before or after a change, if that has changed.
+    pub(super) fn accepting(&self, object: &ObjectRef, before: Option<&Arc<Secret>>) -> BTreeSet<ObjectRef> {
+        let [before, after] = [before, self.secret(object)].map(|secret| secret.and_then(|it| it.api_key.as_deref()));
+        if before == after {
+            return BTreeSet::new();
+        }
+        let labels = before.into_iter().chain(after).map(|key| &key.labels);
+        labels.flat_map(|labels| self.topology.selecting(Kind::Secret, &object.name.namespace, labels)).collect()
     }
 
     /// The inputs of the compiler.
@@ -129,7 +155,7 @@ impl Model {
 
     /// The inputs of the compiler, and its output to be changed.
     pub(super) const fn inputs_and_output(&mut self) -> (Inputs<'_>, &mut Compiled) {
-        let Self { options, world, topology, frozen_backends, compiled } = self;
+        let Self { options, world, topology, frozen_backends, compiled, attached: _ } = self;
         (Inputs { world, options, topology, frozen_backends }, compiled)
     }
 

@@ -103,8 +103,11 @@ impl Reconciler {
         let (key, version) = (projected.meta.object.clone(), Arc::clone(&projected.meta.resource_version));
         self.reporting.observe(&projected);
         self.gateway_services.observe(&projected);
+        let secret = self.model.secret(&key).cloned();
         let Applied { changed, displaced } = self.model.world.apply(projected);
         let cause = Cause::Changed { object: key.clone(), resource_version: version };
+        let policies = self.model.accepting(&key, secret.as_ref());
+        self.attach_dependents(&policies, cause.clone(), lane, received);
         for loser in displaced {
             self.changed(&loser, cause.clone(), lane, received);
         }
@@ -116,8 +119,11 @@ impl Reconciler {
     fn delete(&mut self, object: ObjectRef, lane: Lane, received: Instant) {
         self.reporting.gone(&object);
         self.gateway_services.gone(&object, &self.model.world);
+        let secret = self.model.secret(&object).cloned();
         let Applied { changed, displaced } = self.model.world.delete(&object);
         let cause = Cause::Deleted { object: object.clone() };
+        let policies = self.model.accepting(&object, secret.as_ref());
+        self.attach_dependents(&policies, cause.clone(), lane, received);
         for other in displaced {
             self.changed(&other, cause.clone(), lane, received);
         }

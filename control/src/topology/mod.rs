@@ -10,8 +10,9 @@ use std::sync::Arc;
 use tidegate_config::model::auth::KeySource;
 use tidegate_config::model::{BindKey, BindProtocol, ScopeId, Settings, StreamRoute, VirtualHost};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
+use tidegate_config::project::gateway::{LabelTerm, Labels};
 
-use crate::attachment::{Attachment, BindClaim, Claim, ClaimTerms, GlobalClaim, Key, PolicyClaim, Report};
+use crate::attachment::{Attachment, BindClaim, Claim, ClaimTerms, GlobalClaim, Key, PolicyClaim, Report, Selected};
 use crate::recent::Recent;
 
 /// The attachments of all objects, and an index of the objects by key.
@@ -159,8 +160,30 @@ impl Topology {
         let by_name = by_name.take_while(move |(key, _)| key.object(kind).is_some());
         let of_namespace = self.by_key.range((Key::in_namespace(kind, &Arc::default()), nobody())..);
         let of_namespace = of_namespace.take_while(move |(key, _)| matches!(key, Key::InNamespace(of) if of.0 == kind));
-        let all = by_name.chain(of_namespace).map(|(_, object)| object);
+        let first = Selected::first(kind, &Arc::default(), LabelTerm::Any);
+        let selected = self.by_key.range((first, nobody())..);
+        let selected = selected.take_while(move |(key, _)| matches!(key, Key::Selected(of) if of.kind == kind));
+        let all = by_name.chain(of_namespace).chain(selected).map(|(_, object)| object);
         all.chain(self.dependents(&Key::Any(kind)))
+    }
+
+    /// The objects with a selector that selects objects of a kind with these labels in a namespace.
+    pub fn selecting(&self, kind: Kind, namespace: &Arc<str>, labels: &Labels) -> BTreeSet<ObjectRef> {
+        let mut objects = BTreeSet::new();
+        for term in LabelTerm::of(labels) {
+            let first =
+                (Selected::first(kind, namespace, term.clone()), ObjectRef::new(Kind::FIRST, ObjectName::default()));
+            for (key, object) in self.by_key.range(first..) {
+                let Key::Selected(of) = key else { break };
+                if (of.kind, &of.namespace, &of.term) != (kind, namespace, &term) {
+                    break;
+                }
+                if of.selector.selects(labels) {
+                    objects.insert(object.clone());
+                }
+            }
+        }
+        objects
     }
 
     /// The number of objects attached to a listener.

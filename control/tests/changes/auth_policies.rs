@@ -288,6 +288,47 @@ fn a_key_is_in_effect_from_one_publication_to_another() {
     check_status(&bench, "g", ENFORCED);
 }
 
+/// A Secret costs nothing where its key is not accepted, however many policies there are.
+#[test]
+fn a_secret_attaches_the_policies_that_select_it() {
+    let select = |selector: Value| json!({"authentication": {"partners": {"apiKey": {"selector": selector}}}});
+    let attached_by = |others: u32| {
+        let mut bench = with_routes(running());
+        auth_policy(&mut bench, "g", (1, "Gateway edge", "D/merge"), &select(json!({"matchLabels": {"app": "shop"}})));
+        for number in 0..others {
+            let labels = json!({"matchLabels": {"app": format!("app-{number}"), "tier": "1"}});
+            auth_policy(&mut bench, &format!("p{number}"), (2, "HTTPRoute none", "D/merge"), &select(labels));
+            let labels = json!({"matchLabels": {"tier": "1"}, "matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["shop"]}]});
+            auth_policy(&mut bench, &format!("q{number}"), (3, "HTTPRoute none", "D/merge"), &select(labels));
+        }
+        bench.reconcile();
+        let counted = |bench: &mut Bench, change: &dyn Fn(&mut Bench)| {
+            let before = bench.reconciler.model().attached();
+            change(bench);
+            bench.reconcile();
+            bench.reconciler.model().attached() - before
+        };
+        let labels = json!({"app": "shop", "tier": "1"});
+        let certificate =
+            json!({"metadata": {"namespace": "shop", "name": "c", "labels": labels}, "data": {"tls.crt": ""}});
+        let counts = [
+            counted(&mut bench, &|bench| bench.apply(Kind::Secret, key("k", 1, "secret-1", &labels))),
+            counted(&mut bench, &|bench| bench.apply(Kind::Secret, key("k", 1, "secret-2", &labels))),
+            counted(&mut bench, &|bench| bench.apply(Kind::Secret, key("k", 1, "secret-2", &json!({"app": "x"})))),
+            counted(&mut bench, &|bench| bench.apply(Kind::Secret, key("k", 1, "secret-3", &json!({"app": "x"})))),
+            counted(&mut bench, &|bench| bench.apply(Kind::Secret, key("k", 1, "secret-3", &labels))),
+            counted(&mut bench, &|bench| bench.apply(Kind::Secret, certificate.clone())),
+            counted(&mut bench, &|bench| bench.delete(Kind::Secret, "k")),
+        ];
+        check(&mut bench, ["partners (g)"; 3]);
+        counts
+    };
+    let alone = attached_by(0);
+    assert_eq!(attached_by(50), alone);
+    // Each is the Secret itself, and the policy if it selects the Secret before or after.
+    assert_eq!(alone, [2, 2, 2, 1, 2, 1, 2]);
+}
+
 #[test]
 fn a_rule_tells_of_a_limited_number_of_secrets() {
     let mut bench = with_routes(running());

@@ -1,4 +1,4 @@
-//! Label selectors (`metav1.LabelSelector`) for namespaces.
+//! Label selectors (`metav1.LabelSelector`), and the labels by which the selectors of an object are found.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,22 +18,46 @@ pub type Labels = BTreeMap<Arc<str>, Arc<str>>;
 const ENTRIES_MAX: usize = 256;
 
 /// Requirements on the labels of an object. All must hold; without any, every object is selected.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct LabelSelector(Box<[Requirement]>);
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct Requirement {
     key: Arc<str>,
     operator: Operator,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Operator {
     In(Box<[Arc<str>]>),
     NotIn(Box<[Arc<str>]>),
     Exists,
     DoesNotExist,
 }
+
+/// A label that an object must have to be selected.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum LabelTerm {
+    /// None in particular.
+    Any,
+    /// One with this key.
+    Key(Arc<str>),
+    /// This one.
+    Label(Arc<str>, Arc<str>),
+}
+
+impl LabelTerm {
+    /// The terms that are true of an object with these labels.
+    pub fn of(labels: &Labels) -> impl Iterator<Item = Self> {
+        let of_label = |(key, value): (&Arc<str>, &Arc<str>)| {
+            [Self::Key(Arc::clone(key)), Self::Label(Arc::clone(key), Arc::clone(value))]
+        };
+        std::iter::once(Self::Any).chain(labels.iter().flat_map(of_label))
+    }
+}
+
+/// The label that every Secret of Authorino has: it tells none from another.
+const MANAGED_BY: &str = "authorino.kuadrant.io/managed-by";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
@@ -71,6 +95,27 @@ impl LabelSelector {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Terms of which one is true of each object that is selected, so that selectors are found by the labels of an
+    /// object.
+    #[must_use]
+    pub fn terms(&self) -> Vec<LabelTerm> {
+        let is_common = |requirement: &&Requirement| *requirement.key == *MANAGED_BY;
+        let narrow = self.0.iter().filter(|it| matches!(it.operator, Operator::In(_) | Operator::Exists));
+        let width = |requirement: &&Requirement| match &requirement.operator {
+            Operator::In(values) => values.len(),
+            Operator::NotIn(_) | Operator::Exists | Operator::DoesNotExist => usize::MAX,
+        };
+        let Some(Requirement { key, operator }) = narrow.min_by_key(|it| (is_common(it), width(it))) else {
+            return vec![LabelTerm::Any];
+        };
+        match operator {
+            Operator::In(values) => {
+                values.iter().map(|value| LabelTerm::Label(Arc::clone(key), Arc::clone(value))).collect()
+            }
+            Operator::NotIn(_) | Operator::Exists | Operator::DoesNotExist => vec![LabelTerm::Key(Arc::clone(key))],
+        }
     }
 
     /// Returns `true` if an object with these labels is selected. An absent label has no value.
@@ -164,6 +209,30 @@ mod tests {
             check(&expression(operator, values), &shop, here);
             check(&expression(operator, values), &json!({"tier": "1"}), absent);
         }
+    }
+
+    #[test]
+    fn a_selector_is_found_by_the_labels_of_what_it_selects() {
+        let check = |selector: Value, want: &str| {
+            let selector = LabelSelector::read(&to_raw_value(&selector).unwrap(), "selector").unwrap();
+            assert_eq!(format!("{:?}", selector.terms()), want, "{selector}");
+            for labels in [json!({}), json!({"a": "1"}), json!({"a": "2", "b": "1"}), json!({"a": "1", "c": "1"})] {
+                let labels: Labels = serde_json::from_value(labels).unwrap();
+                let is_found = LabelTerm::of(&labels).any(|term| selector.terms().contains(&term));
+                assert!(is_found || !selector.selects(&labels), "{selector} of {labels:?}");
+            }
+        };
+        let expression =
+            |key: &str, operator: &str, values: &[&str]| json!({"key": key, "operator": operator, "values": values});
+        check(json!({"matchLabels": {"a": "1"}}), r#"[Label("a", "1")]"#);
+        check(json!({"matchLabels": {"a": "1", MANAGED_BY: "authorino"}}), r#"[Label("a", "1")]"#);
+        check(json!({"matchLabels": {MANAGED_BY: "x"}}), r#"[Label("authorino.kuadrant.io/managed-by", "x")]"#);
+        check(json!({"matchExpressions": [expression("b", "Exists", &[])]}), r#"[Key("b")]"#);
+        let both = json!([expression("b", "Exists", &[]), expression("a", "In", &["1", "2"])]);
+        check(json!({"matchExpressions": both}), r#"[Label("a", "1"), Label("a", "2")]"#);
+        let others = json!([expression("b", "NotIn", &["1"]), expression("c", "DoesNotExist", &[])]);
+        check(json!({"matchExpressions": others}), "[Any]");
+        check(json!({}), "[Any]");
     }
 
     #[track_caller]

@@ -53,7 +53,7 @@ pub use grpc_route::{GrpcMatch, GrpcRoute, GrpcRule};
 pub use http_filter::{FilterFault, HttpFilter, HttpFilters};
 pub use http_match::HttpMatch;
 pub use http_route::{HttpBackend, HttpRoute, HttpRule, RuleSettings};
-pub use label_selector::{LabelSelector, Labels};
+pub use label_selector::{LabelSelector, LabelTerm, Labels};
 pub use layer4_route::Layer4Route;
 pub use listener::{Listener, ListenerProtocol, ListenerSpec, ListenerTls, Options, TlsMode};
 pub use listener_set::ListenerSet;

@@ -178,8 +178,11 @@ impl Bench {
     /// Checks that everything equals a compilation from scratch, and serves.
     #[track_caller]
     fn check_right(&self) {
-        let Reconciler { model: Model { options, world, topology, frozen_backends, compiled }, holding, .. } =
-            &self.reconciler;
+        let Reconciler {
+            model: Model { options, world, topology, frozen_backends, compiled, attached: _ },
+            holding,
+            ..
+        } = &self.reconciler;
         let full = compile(world, options, frozen_backends);
         assert_eq!(all(&compiled.parts), all(&full.parts));
         assert_eq!((compiled.findings.by_unit(), &compiled.verdicts), (full.findings.by_unit(), &full.verdicts));

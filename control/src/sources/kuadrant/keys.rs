@@ -12,7 +12,7 @@ use tidegate_config::project::ApiKeySecret;
 use tidegate_config::project::gateway::LabelSelector;
 use tidegate_config::project::kuadrant::AuthPolicy;
 
-use crate::attachment::Key;
+use crate::attachment::{AttachedPolicy, Key};
 use crate::options::Secrets;
 use crate::sources::reader::Reader;
 use crate::world::KEY_SOURCES_MAX;
@@ -35,7 +35,7 @@ pub(super) fn with_keys(reader: &mut Reader<'_>, policy: &Arc<AuthPolicy>) -> (A
                 let keys = api_keys(reader, &own, policy.api_keys.get(key), &field).map_err(str::to_owned);
                 let keys = keys.map(|(keys, told)| {
                     findings.extend(told);
-                    AuthenticationMethod::ApiKey(Arc::new(keys))
+                    AuthenticationMethod::ApiKey(shared(reader, &own, key, keys))
                 });
                 (keys, field)
             }
@@ -97,7 +97,7 @@ fn api_keys(
     }
     let selector = selector.ok_or("has no selector")?;
     let namespace = &policy.name.namespace;
-    reader.note(Key::in_namespace(Kind::Secret, namespace));
+    Key::selected(Kind::Secret, namespace, selector).for_each(|key| reader.note(key));
     let selected = secrets(reader, namespace).filter(|(_, secret)| selector.selects(&secret.labels));
     let mut by_age: Vec<(&ObjectName, &ApiKeySecret)> = selected.collect();
     by_age.sort_by_key(|(name, secret)| (secret.created_s, *name));
@@ -125,6 +125,27 @@ fn api_keys(
     let rest = (more > 0).then(|| (format!("{more} more Secrets"), "their keys are not used".to_owned()));
     let finding = |(value, why)| Finding::new(policy.clone(), field, Problem::WithoutEffect { value, why });
     Ok((keys, told.chain(rest).map(finding).collect()))
+}
+
+/// Keys as the same value as before if they are equal, so that no later step compares them.
+fn shared(reader: &Reader<'_>, policy: &ObjectRef, rule: &str, keys: ApiKeys) -> Arc<ApiKeys> {
+    let claims = reader.topology().get(policy).map_or(&[][..], |before| &before.other_claims().policies);
+    let rules = claims.iter().filter_map(|claim| match &claim.attached {
+        AttachedPolicy::Auth(read) => read.rules.as_ref().ok()?.entries.get(rule),
+        AttachedPolicy::RateLimit(_) | AttachedPolicy::Unusable => None,
+    });
+    let mut before = rules.filter_map(|entry| match &**entry {
+        AuthEntry::Authentication(rule) => match &rule.rule.method {
+            AuthenticationMethod::ApiKey(keys) => Some(keys),
+            AuthenticationMethod::Anonymous | AuthenticationMethod::Plain(_) | AuthenticationMethod::Jwt(_) => None,
+        },
+        AuthEntry::Authorization(_)
+        | AuthEntry::Success(_)
+        | AuthEntry::Unauthenticated(_)
+        | AuthEntry::Unauthorized(_)
+        | AuthEntry::Unusable(_) => None,
+    });
+    before.find(|before| ***before == keys).map_or_else(|| Arc::new(keys), Arc::clone)
 }
 
 /// The Secrets of a namespace that have an API key.
