@@ -188,6 +188,43 @@ fn what_cannot_be_used_closes_its_own_paths() {
     check(&mut bench, ["", "", ""]);
 }
 
+/// The policy may be meant for any rule of the route. Other routes, and a Gateway without the listener, serve on.
+#[test]
+fn a_policy_for_a_rule_that_does_not_exist_closes_its_route() {
+    let mut bench = with_routes(running());
+    let tokens = json!({"authentication": {"staff": {"jwt": {"issuerUrl": "https://login.example"}}}});
+    auth_policy(&mut bench, "r", (2, "HTTPRoute web/admin", "D/atomic"), &tokens);
+    check(&mut bench, ["closed", "closed", ""]);
+    check_status(&bench, "r", "Accepted False TargetNotFound: HTTPRoute shop/web has no rule with the name admin");
+    let told = "spec.targetRef.sectionName: \"admin\" is no rule of HTTPRoute shop/web, so requests under the policy are refused";
+    assert_eq!(findings(&bench, "r"), [told]);
+    let mut renamed = route("web", "a.example");
+    renamed["spec"]["rules"][0]["name"] = json!("admin");
+    bench.apply(Kind::HttpRoute, renamed);
+    bench.reconcile();
+    assert!(findings(&bench, "r").is_empty());
+    check_status(&bench, "r", ENFORCED);
+    bench.apply(Kind::HttpRoute, route("web", "a.example"));
+    check(&mut bench, ["closed", "closed", ""]);
+    for target in ["HTTPRoute web/rule-1", "HTTPRoute web/rule-3", "HTTPRoute web/rule-0"] {
+        auth_policy(&mut bench, "r", (2, target, "D/atomic"), &tokens);
+        check(&mut bench, ["closed", "closed", ""]);
+    }
+    for target in ["HTTPRoute none/first", "Gateway edge/none"] {
+        auth_policy(&mut bench, "r", (2, target, "D/atomic"), &tokens);
+        check(&mut bench, ["", "", ""]);
+    }
+    let (annotations, of_rule) = (
+        json!({"tidegate.io/enforcement": "shadow"}),
+        json!({"kind": "HTTPRoute", "name": "web", "sectionName": "admin"}),
+    );
+    let mut target = of_rule;
+    target["group"] = json!("gateway.networking.k8s.io");
+    let metadata = json!({"namespace": "shop", "name": "r", "annotations": annotations});
+    bench.apply(Kind::AuthPolicy, json!({"metadata": metadata, "spec": {"targetRef": target, "rules": tokens}}));
+    check(&mut bench, ["", "", ""]);
+}
+
 #[test]
 fn limits_by_identity_need_a_policy_that_determines_it() {
     let mut bench = with_routes(running());

@@ -8,7 +8,7 @@ mod keys;
 
 use std::sync::Arc;
 
-use tidegate_config::finding::Finding;
+use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::RuleKey;
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::OwnStatus;
@@ -41,6 +41,8 @@ enum Resolved {
     Here(PolicyTarget),
     /// It does not exist, or not yet.
     Missing(ConditionReason),
+    /// A route that exists, without the rule that the policy is for.
+    WithoutRule(PolicyTarget, ConditionReason),
     /// It is another controller's.
     Others,
 }
@@ -63,7 +65,9 @@ pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment 
         Some(Resolved::Others) | None => (None, None),
         Some(Resolved::Here(target)) => (Some(target), None),
         Some(Resolved::Missing(fault)) => (None, Some(fault)),
+        Some(Resolved::WithoutRule(target, fault)) => (Some(target), Some(fault)),
     };
+    let lacks_rule = target.is_some() && missing.is_some();
     // Where other objects name it, it is in effect whether its target exists or not.
     let (missing, note) = match missing {
         Some(fault) if is_named && has_gateways => (None, fault.message),
@@ -82,6 +86,7 @@ pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment 
     let mut attachment =
         Attachment { report: Report::of_status(reader.world().findings_of(object), status), ..Attachment::default() };
     let attached = match &fault {
+        _ if lacks_rule => closing_for(policy, object),
         None => Some(attached(reader, policy)),
         Some(_) => closing(policy).map(|attached| (attached, Vec::new())),
     };
@@ -126,6 +131,19 @@ fn closing(policy: InheritedPolicy<'_>) -> Option<AttachedPolicy> {
     }
 }
 
+/// What a policy for a rule that does not exist does to the route: the policy may be meant for any of its rules, which
+/// may have another name now. In shadow mode it refuses nothing.
+fn closing_for(policy: InheritedPolicy<'_>, own: &ObjectRef) -> Option<(AttachedPolicy, Vec<Finding>)> {
+    let InheritedPolicy::Auth(auth) = policy else { return None };
+    if auth.rules.as_ref().is_ok_and(|block| block.entries.values().all(|entry| entry.id().shadow)) {
+        return None;
+    }
+    let PolicyTargetRef { object, section } = policy.target()?;
+    let (value, why) = (section.as_deref().unwrap_or_default().to_owned(), format!("is no rule of {object}"));
+    let finding = Finding::new(own.clone(), "spec.targetRef.sectionName", Problem::AccessClosed { value, why });
+    Some((AttachedPolicy::Unusable, vec![finding]))
+}
+
 /// Finds the target, and the section in it.
 fn resolve(reader: &mut Reader<'_>, target: &PolicyTargetRef) -> Resolved {
     let PolicyTargetRef { object, section } = target;
@@ -146,9 +164,14 @@ fn resolve(reader: &mut Reader<'_>, target: &PolicyTargetRef) -> Resolved {
     };
     match (found, section) {
         (Some(None), Some(section)) => {
-            let what = if object.kind == Kind::Gateway { "listener" } else { "rule" };
-            let message = format!("{object} has no {what} with the name {section}");
-            Resolved::Missing(ConditionReason::new("TargetNotFound", message))
+            let missing = |what: &str| {
+                let message = format!("{object} has no {what} with the name {section}");
+                ConditionReason::new("TargetNotFound", message)
+            };
+            if object.kind == Kind::Gateway {
+                return Resolved::Missing(missing("listener"));
+            }
+            Resolved::WithoutRule(PolicyTarget { object: object.clone(), section: None }, missing("rule"))
         }
         (found, _) => Resolved::Here(PolicyTarget { object: object.clone(), section: found.flatten() }),
     }
