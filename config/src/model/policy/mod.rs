@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 pub use attributes::{Attributes, ConnectionAttributes};
 pub use auth::AuthDocument;
-use auth::{AuthDenial, AuthGrant, PathAuth};
+use auth::{AuthDenial, AuthGrant, AuthResult, PathAuth, PlacedCall};
 pub use cel::{EvaluationError, Predicate, Selector, ValueExpression};
 pub use cors::{AnyOr, Cors};
 pub use external_auth::{AuthProtocol, ExternalAuth};
@@ -53,6 +53,7 @@ pub struct PolicyProgress {
     path: PathStep,
     share: bool,
     grant: Option<Arc<AuthGrant>>,
+    calls: Vec<PlacedCall>,
 }
 
 /// The next step of the policies of the path.
@@ -71,14 +72,7 @@ pub trait PolicyState<'r> {
     fn charge<H: Head + ?Sized>(&mut self, limits: &'r [Arc<Limit>], attributes: &Attributes<'_, H>) -> Charged<'r>;
 
     /// Decides about a request by its credentials, as [`PathAuth::decide`] does.
-    ///
-    /// # Errors
-    /// The refusal.
-    fn authorise<H: Head + ?Sized>(
-        &mut self,
-        auth: &'r PathAuth,
-        attributes: &Attributes<'_, H>,
-    ) -> Result<AuthGrant, AuthDenial>;
+    fn authorise<H: Head + ?Sized>(&mut self, auth: &'r PathAuth, attributes: &Attributes<'_, H>) -> AuthResult;
 }
 
 /// The outcome of a step.
@@ -109,6 +103,8 @@ pub enum Question<'r> {
     ExternalAuth(&'r Arc<ExternalAuth>),
     /// For the counts that all replicas share, which whoever charges has asked for. Then the limits are charged.
     Counts,
+    /// The calls of rules, which [`PolicyProgress::take_calls`] returns. Then the rules decide with the answers.
+    Calls,
 }
 
 /// The outcome of charging the limits of a request.
@@ -210,6 +206,11 @@ impl PolicyProgress {
         self.grant.as_ref()
     }
 
+    /// The calls that a request waits for after [`Question::Calls`].
+    pub fn take_calls(&mut self) -> Vec<PlacedCall> {
+        std::mem::take(&mut self.calls)
+    }
+
     /// The next step of the policies of the path; `None` after the last one.
     fn next_of_path<'r>(&mut self, policies: &'r PathPolicies) -> Option<StepResult<'r>> {
         let charges = |limits: &'r [Arc<Limit>]| match limits {
@@ -262,11 +263,15 @@ impl<'r, H: Head + ?Sized, S: PolicyState<'r>> Chain<'_, 'r, '_, H, S> {
                 }
             }
             StepResult::Authorises(auth) => match self.state.authorise(auth, self.attributes) {
-                Ok(grant) => {
-                    self.progress.grant = Some(Arc::new(grant));
+                AuthResult::Granted(grant) => {
+                    self.progress.grant = Some(Arc::from(grant));
                     None
                 }
-                Err(denial) => Some(Decision::Answer(Answer::Unauthorized(Box::new(denial)))),
+                AuthResult::Refused(denial) => Some(Decision::Answer(Answer::Unauthorized(denial))),
+                AuthResult::Waits(calls) => {
+                    self.progress.calls = calls;
+                    Some(Decision::Wait(Question::Calls))
+                }
             },
             StepResult::Waits(question) => Some(Decision::Wait(question)),
         }
@@ -279,8 +284,8 @@ impl<'r, H: Head + ?Sized, S: PolicyState<'r>> Chain<'_, 'r, '_, H, S> {
             let before = self.progress.path;
             let step = self.progress.next_of_path(policies)?;
             let decision = self.apply(step);
-            if matches!(decision, Some(Decision::Wait(Question::Counts))) {
-                // Nothing is charged yet: the step goes on after the wait.
+            if matches!(decision, Some(Decision::Wait(Question::Counts | Question::Calls))) {
+                // Nothing is charged or decided yet: the step goes on after the wait.
                 self.progress.path = before;
             }
             if decision.is_some() {
@@ -352,13 +357,16 @@ pub fn run_policies<'r, B, H: Head + ?Sized>(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, SystemTime};
 
     use super::super::backend::{AppProtocol, BackendKey, WeightedTarget};
     use super::super::filter::Filter;
     use super::super::path::PathMatch;
     use super::super::route::{Origin, Route};
     use super::super::sample::SampleHead;
+    use super::auth::{
+        AuthFacts, AuthRuleName, CacheKey, CallAnswer, CallFault, CallPlace, Jwt, TokenFault, VerifiedToken,
+    };
     use super::*;
     use crate::object::{Age, Kind, ObjectName, ObjectRef};
 
@@ -367,6 +375,8 @@ mod tests {
     struct State {
         refuses: bool,
         waits: usize,
+        /// Whether calls of rules have been answered.
+        answered: bool,
         events: Vec<String>,
     }
 
@@ -387,13 +397,23 @@ mod tests {
             if self.refuses { Charged::Exceeded(exceeded) } else { Charged::Counted }
         }
 
-        fn authorise<H: Head + ?Sized>(
-            &mut self,
-            auth: &'r PathAuth,
-            attributes: &Attributes<'_, H>,
-        ) -> Result<AuthGrant, AuthDenial> {
+        fn authorise<H: Head + ?Sized>(&mut self, auth: &'r PathAuth, attributes: &Attributes<'_, H>) -> AuthResult {
             self.events.push("authorise".to_owned());
-            auth.decide(attributes, |_, _, _| unreachable!("no rule reads tokens"))
+            auth.decide(attributes, self)
+        }
+    }
+
+    impl AuthFacts for State {
+        fn verify(&mut self, _: &Jwt, _: &str, _: SystemTime) -> Result<Arc<VerifiedToken>, TokenFault> {
+            unreachable!("no rule reads tokens")
+        }
+
+        fn answer(&mut self, _: CallPlace, _: Option<&CacheKey>) -> Option<CallAnswer> {
+            self.answered.then_some(Ok(None))
+        }
+
+        fn fail(&mut self, _: CallPlace, _: AuthRuleName, fault: CallFault) {
+            panic!("{fault:?}")
         }
     }
 
@@ -449,6 +469,11 @@ mod tests {
                     state.events.push(service.target.backend.service.name.to_string());
                 }
                 Decision::Wait(Question::Counts) => state.events.push("counts".to_owned()),
+                Decision::Wait(Question::Calls) => {
+                    let calls = progress.take_calls().len();
+                    state.events.push(format!("{calls} calls"));
+                    state.answered = true;
+                }
                 Decision::Forward(..) => break 0,
                 Decision::Answer(answer) => break answer.status(),
             }
@@ -523,7 +548,7 @@ mod tests {
             let backend = |target: &Target| (&*target.backend.service.name != "empty").then_some(());
             match run_policies(&mut progress, &attributes, backend, &mut State::default()) {
                 Decision::Wait(Question::ExternalAuth(service)) => asked.push(service),
-                Decision::Wait(Question::Counts) => panic!("nothing is counted"),
+                Decision::Wait(Question::Counts | Question::Calls) => panic!("nothing is counted or called"),
                 decision @ (Decision::Forward(..) | Decision::Answer(_)) => break decision,
             }
         };

@@ -8,7 +8,7 @@ use http::HeaderName;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::{AuthValue, Jwt};
+use super::{AuthValue, Introspection, Jwt};
 
 /// A rule of `rules.authentication`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -48,6 +48,13 @@ pub enum AuthenticationMethod {
     ApiKey(Arc<ApiKeys>),
     /// `jwt`: the credential is a token signed with a known key.
     Jwt(Jwt),
+    /// `oauth2Introspection`: the credential is a token that an authorization server knows.
+    Introspection(Introspection),
+    /// `kubernetesTokenReview`: the credential is a token that the API server knows.
+    TokenReview {
+        /// `audiences`; if empty, the host of the request.
+        audiences: Box<[Arc<str>]>,
+    },
 }
 
 /// The SHA-256 hash of an API key. Keys are kept and compared as hashes only.

@@ -10,7 +10,7 @@ use super::super::super::condition::Head;
 use super::super::super::filter::DirectResponse;
 use super::super::Attributes;
 use super::evaluate::text_of;
-use super::{AuthRuleName, AuthValue, Authentication, AuthenticationMethod, Credentials};
+use super::{AuthRuleName, AuthValue, Authentication, AuthenticationMethod, Credentials, HttpCall};
 
 /// The header with the message of a denial, as Authorino names it.
 static REASON: HeaderName = HeaderName::from_static("x-ext-auth-reason");
@@ -40,6 +40,8 @@ pub struct AuthDenial {
     pub response: Option<Arc<DirectResponse>>,
     /// The values of `WWW-Authenticate` (RFC 9110 section 11.6.1) for an answer of the edge.
     pub challenges: Box<[HeaderValue]>,
+    /// The requests to make now, whose answers do not matter.
+    pub callbacks: Box<[HttpCall]>,
 }
 
 /// Why a request is refused.
@@ -78,7 +80,7 @@ impl AuthDenial {
     ) -> Self {
         let refusal = AuthRefusal::Unauthenticated;
         let response = denial.map(|denial| Arc::new(denial.response(refusal, &challenges, attributes)));
-        Self { refusal, by, response, challenges }
+        Self { refusal, by, response, challenges, callbacks: Box::default() }
     }
 
     /// For a request that a rule refuses. `denial` is the answer of a policy.
@@ -89,7 +91,7 @@ impl AuthDenial {
     ) -> Self {
         let refusal = AuthRefusal::Unauthorized;
         let response = denial.map(|denial| Arc::new(denial.response(refusal, &[], attributes)));
-        Self { refusal, by, response, challenges: Box::default() }
+        Self { refusal, by, response, challenges: Box::default(), callbacks: Box::default() }
     }
 }
 

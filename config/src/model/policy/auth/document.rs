@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-/// The results of the rules of a request so far: `identity`, and by the names of their rules `authorization` and
-/// `response`.
+/// The results of the rules of a request so far: `identity`, and by the names of their rules `metadata`,
+/// `authorization` and `response`.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct AuthDocument(Map<String, Value>);
 
@@ -32,11 +32,14 @@ impl AuthDocument {
         }
     }
 
-    /// The client: the subject of a token, or the name of the Secret of an API key.
+    /// The client: the subject of a token, the user of a review, or the name of the Secret of an API key.
     pub(super) fn user(&self) -> Option<Box<str>> {
         let identity = self.0.get("identity")?;
-        let secret = || identity.get("metadata")?.get("name");
-        let user = identity.get("sub").or_else(secret)?.as_str()?;
+        let within = |object: &str, field: &str| identity.get(object)?.get(field);
+        let reviewed = || within("user", "username");
+        let secret = || within("metadata", "name");
+        let user = identity.get("sub").or_else(|| identity.get("username")).or_else(reviewed).or_else(secret)?;
+        let user = user.as_str()?;
         Some(user.get(..user.floor_char_boundary(USER_BYTES_MAX))?.into())
     }
 }

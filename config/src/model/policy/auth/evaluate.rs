@@ -11,10 +11,39 @@ use super::super::super::condition::Head;
 use super::super::super::filter::HeaderEdits;
 use super::super::Attributes;
 use super::{
-    AuthCondition, AuthDenial, AuthDocument, AuthRule, Authentication, AuthenticationMethod, Authorization, Denial,
-    Jwt, PathAuth, Success, SuccessForm, SuccessTarget, TokenFault, VerifiedToken, credentials,
+    AuthCall, AuthCondition, AuthDenial, AuthDocument, AuthRule, Authentication, AuthenticationMethod, Authorization,
+    CacheKey, CallAnswer, CallFault, CallPhase, CallPlace, Denial, HttpCall, Jwt, KeptAnswer, Metadata, PathAuth,
+    PlacedCall, ReplyForm, Success, SuccessForm, SuccessTarget, TokenFault, TokenReview, UserInfo, VerifiedToken,
+    credentials,
 };
 use crate::object::ObjectRef;
+
+/// What is known beyond the request and the rules.
+pub trait AuthFacts {
+    /// Checks a token, as [`Jwt::verify`] does.
+    ///
+    /// # Errors
+    /// Why it is not accepted.
+    fn verify(&mut self, jwt: &Jwt, token: &str, now: SystemTime) -> Result<Arc<VerifiedToken>, TokenFault>;
+
+    /// The answer to the call of a rule; `None` if it is not known yet. `kept` is the key under which one from another
+    /// request may be known.
+    fn answer(&mut self, place: CallPlace, kept: Option<&CacheKey>) -> Option<CallAnswer>;
+
+    /// The call of a rule cannot be made. This is its answer from now on.
+    fn fail(&mut self, place: CallPlace, rule: AuthRuleName, fault: CallFault);
+}
+
+/// The result of a decision.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AuthResult {
+    /// The request is allowed.
+    Granted(Box<AuthGrant>),
+    /// It is refused. Whatever has no result refuses it.
+    Refused(Box<AuthDenial>),
+    /// It is decided with the answers to these calls, which are independent of each other.
+    Waits(Vec<PlacedCall>),
+}
 
 /// The result for an allowed request.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -29,6 +58,8 @@ pub struct AuthGrant {
     pub by: Option<AuthRuleName>,
     /// The rule in shadow mode that would have refused the request.
     pub shadow: Option<AuthRuleName>,
+    /// The requests to make now, whose answers do not matter.
+    pub callbacks: Box<[HttpCall]>,
 }
 
 /// A rule, as metrics and the log name it. Printed as `shop/api/partners`: namespace and name of its policy, and its
@@ -64,10 +95,25 @@ enum Part {
 
 /// The verdict of a rule about a request.
 enum Said {
-    Yes,
+    Yes(Value),
     No,
     /// Nothing: its conditions exclude the request.
     Skipped,
+    /// Nothing before the answer to its call.
+    Waits,
+}
+
+/// The identity that a rule finds.
+enum Found {
+    Identity(Value),
+    Nothing,
+    Waits,
+}
+
+/// Why a decision ends early.
+enum Stop {
+    Refused(AuthDenial),
+    Waits,
 }
 
 impl PathAuth {
@@ -76,54 +122,111 @@ impl PathAuth {
         self.authentication.iter().any(|rule| credentials::of(&rule.rule.credentials, head).is_some())
     }
 
-    /// Decides about a request. `verify` checks tokens, as [`Jwt::verify`] does.
-    ///
-    /// # Errors
-    /// The refusal. Whatever has no result refuses the request.
+    /// Decides about a request by what is known.
     pub fn decide<H: Head + ?Sized>(
         &self,
         attributes: &Attributes<'_, H>,
-        mut verify: impl FnMut(&Jwt, &str, SystemTime) -> Result<Arc<VerifiedToken>, TokenFault>,
-    ) -> Result<AuthGrant, AuthDenial> {
+        facts: &mut (impl AuthFacts + ?Sized),
+    ) -> AuthResult {
+        let document = AuthDocument::default();
         let mut decision =
-            Decision { auth: self, attributes, document: AuthDocument::default(), by: None, shadow: None };
+            Decision { auth: self, attributes, facts, document, by: None, shadow: None, calls: Vec::new() };
         if let Some(rule) = self.unusable.iter().find(|rule| !rule.shadow) {
-            return Err(decision.unauthorized(&**rule));
+            return AuthResult::Refused(Box::new(decision.unauthorized(&**rule)));
         }
         decision.shadow = self.unusable.first().map(|rule| (&**rule).into());
-        decision.authenticate(&mut verify)?;
-        let user = decision.document.user();
-        decision.authorise()?;
-        let set = decision.succeed();
-        let Decision { document, by, shadow, .. } = decision;
-        let unusable = self.unusable.iter().filter_map(|rule| rule.rule.header.clone());
-        let remove = self.success.iter().filter_map(|rule| rule.rule.header().cloned()).chain(unusable).collect();
-        Ok(AuthGrant { document, request: HeaderEdits { remove, set, add: Box::default() }, user, by, shadow })
+        match decision.grant() {
+            Ok(mut grant) => {
+                grant.callbacks = decision.callbacks();
+                AuthResult::Granted(Box::new(grant))
+            }
+            Err(Stop::Refused(mut denial)) => {
+                denial.callbacks = decision.callbacks();
+                AuthResult::Refused(Box::new(denial))
+            }
+            Err(Stop::Waits) => AuthResult::Waits(decision.calls),
+        }
     }
 }
 
 /// A decision on its way.
-struct Decision<'d, 'a, H: ?Sized> {
+struct Decision<'d, 'a, H: ?Sized, F: ?Sized> {
     auth: &'d PathAuth,
     attributes: &'d Attributes<'a, H>,
+    facts: &'d mut F,
     document: AuthDocument,
-    by: Option<AuthRuleName>,
+    /// The rule that has identified the client.
+    by: Option<&'d AuthRule<Authentication>>,
     shadow: Option<AuthRuleName>,
+    /// The calls to wait for.
+    calls: Vec<PlacedCall>,
 }
 
-impl<H: Head + ?Sized> Decision<'_, '_, H> {
+impl<'d, H: Head + ?Sized, F: AuthFacts + ?Sized> Decision<'d, '_, H, F> {
+    /// Evaluates the phases in their order.
+    fn grant(&mut self) -> Result<AuthGrant, Stop> {
+        self.authenticate()?;
+        let user = self.document.user();
+        self.fetch()?;
+        self.authorise()?;
+        let set = self.succeed();
+        let unusable = self.auth.unusable.iter().filter_map(|rule| rule.rule.header.clone());
+        let remove = self.auth.success.iter().filter_map(|rule| rule.rule.header().cloned()).chain(unusable).collect();
+        let request = HeaderEdits { remove, set, add: Box::default() };
+        let (document, by) = (std::mem::take(&mut self.document), self.by.map(Into::into));
+        Ok(AuthGrant { document, request, user, by, shadow: self.shadow.take(), callbacks: Box::default() })
+    }
+
     /// The request with the facts so far.
     fn known(&self) -> Attributes<'_, H> {
         self.attributes.with_auth(&self.document)
     }
 
-    /// Determines the identity.
-    fn authenticate(
+    /// Ends the decision if there are calls to wait for.
+    fn wait(&self) -> Result<(), Stop> {
+        if self.calls.is_empty() { Ok(()) } else { Err(Stop::Waits) }
+    }
+
+    /// The answer to the call of a rule; `None` if it has to be waited for.
+    fn answer<R>(
         &mut self,
-        verify: &mut impl FnMut(&Jwt, &str, SystemTime) -> Result<Arc<VerifiedToken>, TokenFault>,
-    ) -> Result<(), AuthDenial> {
+        place: CallPlace,
+        rule: &AuthRule<R>,
+        credential: &str,
+        call: impl FnOnce(&Self) -> Result<AuthCall, CallFault>,
+    ) -> Option<CallAnswer> {
+        let kept = rule.cache.as_ref().and_then(|cache| {
+            let key = text_of(&cache.key.json(&self.known()).filter(|key| !key.is_null())?).into();
+            Some(KeptAnswer {
+                key: CacheKey { rule: cache.digest, key, credential: credential.into() },
+                ttl: cache.ttl,
+            })
+        });
+        let known = self.facts.answer(place, kept.as_ref().map(|kept| &kept.key));
+        if known.is_some() {
+            return known;
+        }
+        match call(self) {
+            Ok(call) => {
+                self.calls.push(PlacedCall { place, rule: rule.into(), kept, call });
+                None
+            }
+            Err(fault) => {
+                self.facts.fail(place, rule.into(), fault);
+                Some(Err(fault))
+            }
+        }
+    }
+
+    /// Determines the identity. Rules with one priority are evaluated together: one that needs no call comes before
+    /// those that do.
+    fn authenticate(&mut self) -> Result<(), Stop> {
         let mut refusing: Option<&Arc<AuthRule<Authentication>>> = None;
-        for rule in &self.auth.authentication {
+        let mut group = Group::default();
+        for (index, rule) in self.auth.authentication.iter().enumerate() {
+            if group.ends_before(rule) {
+                self.wait()?;
+            }
             // A rule in shadow mode must not identify a client that enforced rules refuse.
             if rule.shadow && refusing.is_some_and(|before| !before.shadow) {
                 break;
@@ -131,19 +234,24 @@ impl<H: Head + ?Sized> Decision<'_, '_, H> {
             match self.part(rule) {
                 Part::Skipped if !self.takes_part(rule) => continue,
                 Part::Skipped | Part::Failed => {}
-                Part::Applies => {
-                    let known = self.identity(&rule.rule, verify).and_then(|identity| self.extended(rule, identity));
-                    if let Some(identity) = known {
-                        self.document.put_identity(identity);
-                        self.by = Some((&**rule).into());
-                        return Ok(());
+                Part::Applies => match self.identity(index, rule) {
+                    Found::Waits => continue,
+                    Found::Nothing => {}
+                    Found::Identity(identity) => {
+                        if let Some(identity) = self.extended(rule, identity) {
+                            self.document.put_identity(identity);
+                            self.by = Some(rule);
+                            self.calls.clear();
+                            return Ok(());
+                        }
                     }
-                }
+                },
             }
             refusing = refusing.or(Some(rule));
         }
+        self.wait()?;
         match refusing {
-            Some(rule) if !rule.shadow => Err(self.unauthenticated(rule)),
+            Some(rule) if !rule.shadow => Err(Stop::Refused(self.unauthenticated(rule))),
             refusing => {
                 self.shadow = refusing.map(|rule| (&**rule).into()).or(self.shadow.take());
                 self.document.put_identity(anonymous());
@@ -152,21 +260,50 @@ impl<H: Head + ?Sized> Decision<'_, '_, H> {
         }
     }
 
-    /// The identity that a rule finds; `None` without valid credentials.
-    fn identity(
-        &self,
-        rule: &Authentication,
-        verify: &mut impl FnMut(&Jwt, &str, SystemTime) -> Result<Arc<VerifiedToken>, TokenFault>,
-    ) -> Option<Value> {
-        let credential = || credentials::of(&rule.credentials, self.attributes.head);
-        match &rule.method {
-            AuthenticationMethod::Anonymous => Some(anonymous()),
-            AuthenticationMethod::Plain(value) => value.json(self.attributes).filter(|value| !value.is_null()),
-            AuthenticationMethod::ApiKey(keys) => keys.identity(&credential()?).cloned(),
-            AuthenticationMethod::Jwt(jwt) => {
-                let verified = verify(jwt, &credential()?, (self.attributes.now)()).ok()?;
-                Some(Value::clone(&verified.claims))
+    /// The identity that a rule finds; none without valid credentials.
+    fn identity(&mut self, index: usize, rule: &AuthRule<Authentication>) -> Found {
+        let (head, found) = (self.attributes.head, |identity: Option<Value>| match identity {
+            Some(identity) => Found::Identity(identity),
+            None => Found::Nothing,
+        });
+        let method = &rule.rule.method;
+        match method {
+            AuthenticationMethod::Anonymous => return Found::Identity(anonymous()),
+            AuthenticationMethod::Plain(value) => {
+                return found(value.json(self.attributes).filter(|value| !value.is_null()));
             }
+            AuthenticationMethod::ApiKey(_)
+            | AuthenticationMethod::Jwt(_)
+            | AuthenticationMethod::Introspection(_)
+            | AuthenticationMethod::TokenReview { .. } => {}
+        }
+        let Some(credential) = credentials::of(&rule.rule.credentials, head) else { return Found::Nothing };
+        let place = CallPlace { phase: CallPhase::Authentication, index };
+        let answer = match method {
+            AuthenticationMethod::Anonymous | AuthenticationMethod::Plain(_) => return Found::Nothing,
+            AuthenticationMethod::ApiKey(keys) => return found(keys.identity(&credential).cloned()),
+            AuthenticationMethod::Jwt(jwt) => {
+                let verified = self.facts.verify(jwt, &credential, (self.attributes.now)());
+                return found(verified.ok().map(|verified| Value::clone(&verified.claims)));
+            }
+            AuthenticationMethod::Introspection(introspection) => {
+                let call = |_: &Self| introspection.call(&credential).map(|call| AuthCall::Http(Box::new(call)));
+                self.answer(place, rule, &credential, call)
+            }
+            AuthenticationMethod::TokenReview { audiences } => {
+                let call = |decision: &Self| {
+                    let own = || [Arc::from(decision.attributes.host)].into();
+                    let audiences = if audiences.is_empty() { own() } else { audiences.clone() };
+                    let token = credential.as_ref().into();
+                    Ok(AuthCall::TokenReview(Box::new(TokenReview { token, audiences })))
+                };
+                self.answer(place, rule, &credential, call)
+            }
+        };
+        match answer {
+            None => Found::Waits,
+            Some(Ok(Some(identity))) => Found::Identity(Value::clone(&identity)),
+            Some(Ok(None) | Err(_)) => Found::Nothing,
         }
     }
 
@@ -191,28 +328,104 @@ impl<H: Head + ?Sized> Decision<'_, '_, H> {
         Some(Value::Object(fields))
     }
 
-    /// Evaluates the rules that may refuse a client.
-    fn authorise(&mut self) -> Result<(), AuthDenial> {
-        for rule in &self.auth.authorization {
-            match self.allows(rule) {
-                Said::Yes => self.document.put("authorization", &rule.name, Value::Bool(true)),
-                Said::Skipped => {}
-                Said::No if rule.shadow => self.shadow = Some((&**rule).into()),
-                Said::No => return Err(self.unauthorized(&**rule)),
+    /// Fetches more facts. A rule without an answer adds none.
+    fn fetch(&mut self) -> Result<(), Stop> {
+        let mut group = Group::default();
+        for (index, rule) in self.auth.metadata.iter().enumerate() {
+            if group.ends_before(rule) {
+                self.wait()?;
+            }
+            if self.part(rule) != Part::Applies {
+                continue;
+            }
+            if let Some(Ok(Some(value))) = self.metadata(index, rule) {
+                self.document.put("metadata", &rule.name, Value::clone(&value));
             }
         }
-        Ok(())
+        self.wait()
     }
 
-    fn allows(&self, rule: &AuthRule<Authorization>) -> Said {
+    fn metadata(&mut self, index: usize, rule: &AuthRule<Metadata>) -> Option<CallAnswer> {
+        let place = CallPlace { phase: CallPhase::Metadata, index };
+        match &rule.rule {
+            Metadata::Http(http) => {
+                let call = |decision: &Self| {
+                    http.call(&decision.known(), ReplyForm::Document).map(|call| AuthCall::Http(Box::new(call)))
+                };
+                self.answer(place, rule, "", call)
+            }
+            Metadata::UserInfo(info) => {
+                let credential = self.credential_for(info)?;
+                let call = |decision: &Self| {
+                    let subject = decision.document.get(&["identity".into(), "sub".into()]).and_then(Value::as_str);
+                    info.call(&credential, subject).map(|call| AuthCall::Http(Box::new(call)))
+                };
+                self.answer(place, rule, &credential, call)
+            }
+        }
+    }
+
+    /// The token of the client, if it was identified by the rule whose claims these are.
+    fn credential_for(&self, info: &UserInfo) -> Option<String> {
+        let by = self.by?;
+        let is_source = info.identity_source.as_ref().is_none_or(|source| *source == by.name);
+        self.credential().filter(|credential| is_source && !credential.is_empty())
+    }
+
+    /// The credential that the client was identified by.
+    fn credential(&self) -> Option<String> {
+        let by = self.by?;
+        credentials::of(&by.rule.credentials, self.attributes.head).map(std::borrow::Cow::into_owned)
+    }
+
+    /// Evaluates the rules that may refuse a client. Of rules with one priority, those that need no call come first.
+    fn authorise(&mut self) -> Result<(), Stop> {
+        let mut group = Group::default();
+        for (index, rule) in self.auth.authorization.iter().enumerate() {
+            if group.ends_before(rule) {
+                self.wait()?;
+            }
+            match self.allows(index, rule) {
+                Said::Yes(value) => self.document.put("authorization", &rule.name, value),
+                Said::Skipped | Said::Waits => {}
+                Said::No if rule.shadow => self.shadow = Some((&**rule).into()),
+                Said::No => return Err(Stop::Refused(self.unauthorized(&**rule))),
+            }
+        }
+        self.wait()
+    }
+
+    fn allows(&mut self, index: usize, rule: &AuthRule<Authorization>) -> Said {
         match self.part(rule) {
             Part::Skipped => return Said::Skipped,
             Part::Failed => return Said::No,
             Part::Applies => {}
         }
-        let known = self.known();
-        let Authorization::Patterns(patterns) = &rule.rule;
-        if patterns.iter().all(|pattern| pattern.holds(&known) == Some(true)) { Said::Yes } else { Said::No }
+        match &rule.rule {
+            Authorization::Patterns(patterns) => {
+                let known = self.known();
+                let all = patterns.iter().all(|pattern| pattern.holds(&known) == Some(true));
+                if all { Said::Yes(Value::Bool(true)) } else { Said::No }
+            }
+            Authorization::AccessReview(review) => {
+                let place = CallPlace { phase: CallPhase::Authorization, index };
+                let call = |decision: &Self| {
+                    review.call(&decision.known()).map(|review| AuthCall::AccessReview(Box::new(review)))
+                };
+                let credential = self.credential().unwrap_or_default();
+                match self.answer(place, rule, &credential, call) {
+                    None => Said::Waits,
+                    Some(Ok(Some(value))) => Said::Yes(Value::clone(&value)),
+                    Some(Ok(None) | Err(_)) => Said::No,
+                }
+            }
+        }
+    }
+
+    /// The requests to make after the decision. One that has no value for a part is not made.
+    fn callbacks(&self) -> Box<[HttpCall]> {
+        let applied = self.auth.callbacks.iter().filter(|rule| self.part(rule) == Part::Applies);
+        applied.filter_map(|rule| rule.rule.call(&self.known(), ReplyForm::Ignored).ok()).collect()
     }
 
     /// Evaluates the rules for an allowed request, and returns the headers. A value that cannot be a header leaves it
@@ -267,6 +480,18 @@ impl<H: Head + ?Sized> Decision<'_, '_, H> {
     fn unauthorized<R>(&self, by: &AuthRule<R>) -> AuthDenial {
         let denial = self.auth.unauthorized.as_deref().filter(|rule| self.part(*rule) == Part::Applies);
         AuthDenial::unauthorized(by.into(), denial.map(|rule: &AuthRule<Denial>| &rule.rule), &self.known())
+    }
+}
+
+/// Rules in their order, with the place where those of one priority end.
+#[derive(Default)]
+struct Group(Option<(bool, i64)>);
+
+impl Group {
+    /// Whether the rules of a priority end before this one.
+    fn ends_before<R>(&mut self, rule: &AuthRule<R>) -> bool {
+        let own = (rule.shadow, rule.priority);
+        self.0.replace(own).is_some_and(|before| before != own)
     }
 }
 

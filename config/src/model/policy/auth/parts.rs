@@ -4,8 +4,9 @@ use super::super::super::expression::Expression;
 use super::super::cel::pattern_steps;
 use super::super::{Predicate, Selector, ValueExpression};
 use super::{
-    AuthCondition, AuthEntry, AuthRule, AuthValue, Authentication, AuthenticationMethod, Authorization, Credentials,
-    Denial, Operator, PathAuth, Success, SuccessForm,
+    AccessAttributes, AccessReviewRule, AuthCondition, AuthEntry, AuthRule, AuthValue, Authentication,
+    AuthenticationMethod, Authorization, CallBody, CallPath, Credentials, Denial, HttpRule, Metadata, Operator,
+    PathAuth, PathPiece, Success, SuccessForm,
 };
 
 /// A part of a rule that is evaluated for a request.
@@ -55,7 +56,9 @@ impl AuthEntry {
     fn each_part<'r>(&'r self, each: Each<'_, 'r>) {
         match self {
             Self::Authentication(rule) => rule.each_part(each, authentication),
+            Self::Metadata(rule) => rule.each_part(each, metadata),
             Self::Authorization(rule) => rule.each_part(each, authorization),
+            Self::Callback(rule) => rule.each_part(each, http_rule),
             Self::Success(rule) => rule.each_part(each, success),
             Self::Unauthenticated(rule) | Self::Unauthorized(rule) => rule.each_part(each, denial),
             Self::Unusable(_) => {}
@@ -74,6 +77,7 @@ impl PathAuth {
             Part::Pattern(_) => {}
         };
         self.authentication.iter().for_each(|rule| rule.each_part(&mut read, authentication));
+        self.metadata.iter().for_each(|rule| rule.each_part(&mut read, metadata));
         self.authorization.iter().for_each(|rule| rule.each_part(&mut read, authorization));
         self.success.iter().for_each(|rule| rule.each_part(&mut read, success));
         let denials = self.unauthenticated.iter().chain(&self.unauthorized);
@@ -85,6 +89,7 @@ impl<R> AuthRule<R> {
     fn each_part<'r>(&'r self, each: Each<'_, 'r>, of_rule: fn(&'r R, Each<'_, 'r>)) {
         conditions(&self.policy_when, each);
         conditions(&self.when, each);
+        self.cache.iter().for_each(|cache| value(&cache.key, each));
         of_rule(&self.rule, each);
     }
 }
@@ -99,7 +104,11 @@ fn authentication<'r>(rule: &'r Authentication, each: Each<'_, 'r>) {
     }
     match method {
         AuthenticationMethod::Plain(of) => value(of, each),
-        AuthenticationMethod::Anonymous | AuthenticationMethod::ApiKey(_) | AuthenticationMethod::Jwt(_) => {}
+        AuthenticationMethod::Anonymous
+        | AuthenticationMethod::ApiKey(_)
+        | AuthenticationMethod::Jwt(_)
+        | AuthenticationMethod::Introspection(_)
+        | AuthenticationMethod::TokenReview { .. } => {}
     }
     defaults.iter().chain(overrides).for_each(|(_, of)| value(of, each));
 }
@@ -107,7 +116,45 @@ fn authentication<'r>(rule: &'r Authentication, each: Each<'_, 'r>) {
 fn authorization<'r>(rule: &'r Authorization, each: Each<'_, 'r>) {
     match rule {
         Authorization::Patterns(patterns) => conditions(patterns, each),
+        Authorization::AccessReview(AccessReviewRule { user, groups: _, authorization_groups, resource }) => {
+            let of_resource = resource.iter().flat_map(|of| {
+                let AccessAttributes { group, resource, subresource, name, namespace, verb } = of;
+                [group, resource, subresource, name, namespace, verb]
+            });
+            let all = [user, authorization_groups].into_iter().chain(of_resource).flatten();
+            all.for_each(|of| value(of, each));
+        }
     }
+}
+
+fn metadata<'r>(rule: &'r Metadata, each: Each<'_, 'r>) {
+    match rule {
+        Metadata::Http(rule) => http_rule(rule, each),
+        Metadata::UserInfo(_) => {}
+    }
+}
+
+fn http_rule<'r>(rule: &'r HttpRule, each: Each<'_, 'r>) {
+    let HttpRule { server: _, path, method: _, body, headers, credential: _, timeout: _ } = rule;
+    match path {
+        CallPath::Expression(expression) => each(Part::Value(expression)),
+        CallPath::Pieces(pieces) => {
+            for piece in pieces {
+                match piece {
+                    PathPiece::Text(_) => {}
+                    PathPiece::Value(selector) => each(Part::Selector(selector)),
+                }
+            }
+        }
+    }
+    match body {
+        CallBody::None => {}
+        CallBody::Value { value: of, json: _ } => value(of, each),
+        CallBody::Form(parameters) | CallBody::Json(parameters) => {
+            parameters.iter().for_each(|(_, of)| value(of, each))
+        }
+    }
+    headers.iter().for_each(|(_, of)| value(of, each));
 }
 
 fn success<'r>(rule: &'r Success, each: Each<'_, 'r>) {

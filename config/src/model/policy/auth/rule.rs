@@ -5,7 +5,9 @@ use std::sync::Arc;
 use http::HeaderName;
 use serde::{Serialize, Serializer};
 
-use super::{AuthCondition, AuthRuleName, Authentication, Denial, Success};
+use super::{
+    AccessReviewRule, AuthCache, AuthCondition, AuthRuleName, Authentication, Denial, HttpRule, Success, UserInfo,
+};
 use crate::object::ObjectRef;
 
 /// The rules of a path that are in effect.
@@ -15,6 +17,8 @@ pub struct PathAuth {
     /// first that succeeds gives the identity; those in shadow mode are only tried if no other has a part.
     /// Without any, every client is anonymous.
     pub authentication: Box<[Arc<AuthRule<Authentication>>]>,
+    /// In the order in which they are evaluated. None must succeed.
+    pub metadata: Box<[Arc<AuthRule<Metadata>>]>,
     /// In the order in which they are evaluated. All must pass.
     pub authorization: Box<[Arc<AuthRule<Authorization>>]>,
     /// The rules for an allowed request, in the order of evaluation.
@@ -23,6 +27,8 @@ pub struct PathAuth {
     pub unauthenticated: Option<Arc<AuthRule<Denial>>>,
     /// The answer to a request that an authorisation rule refuses.
     pub unauthorized: Option<Arc<AuthRule<Denial>>>,
+    /// The requests that are made after the decision, whatever it is.
+    pub callbacks: Box<[Arc<AuthRule<HttpRule>>]>,
     /// Rules that cannot be used. With any, every request is refused.
     pub unusable: Box<[Arc<AuthRule<UnusableRule>>]>,
 }
@@ -38,11 +44,14 @@ impl PathAuth {
     /// The rules of all phases.
     pub fn ids(&self) -> impl Iterator<Item = RuleId<'_>> {
         let authentication = self.authentication.iter().map(|rule| rule.id());
+        let metadata = self.metadata.iter().map(|rule| rule.id());
         let authorization = self.authorization.iter().map(|rule| rule.id());
         let success = self.success.iter().map(|rule| rule.id());
         let denials = self.unauthenticated.iter().chain(&self.unauthorized).map(|rule| rule.id());
+        let callbacks = self.callbacks.iter().map(|rule| rule.id());
         let unusable = self.unusable.iter().map(|rule| rule.id());
-        authentication.chain(authorization).chain(success).chain(denials).chain(unusable)
+        let decide = authentication.chain(metadata).chain(authorization);
+        decide.chain(success).chain(denials).chain(callbacks).chain(unusable)
     }
 }
 
@@ -61,6 +70,9 @@ pub struct AuthRule<R> {
     pub when: Box<[AuthCondition]>,
     /// Whether the policy refuses no request and only counts what it would refuse (`tidegate.io/enforcement: shadow`).
     pub shadow: bool,
+    /// How its result is kept; `None` if it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<AuthCache>,
     /// The action.
     pub rule: R,
 }
@@ -71,6 +83,8 @@ pub struct AuthRule<R> {
 pub enum AuthEntry {
     /// `rules.authentication`.
     Authentication(Arc<AuthRule<Authentication>>),
+    /// `rules.metadata`.
+    Metadata(Arc<AuthRule<Metadata>>),
     /// `rules.authorization`.
     Authorization(Arc<AuthRule<Authorization>>),
     /// `rules.response.success`.
@@ -79,6 +93,8 @@ pub enum AuthEntry {
     Unauthenticated(Arc<AuthRule<Denial>>),
     /// `rules.response.unauthorized`.
     Unauthorized(Arc<AuthRule<Denial>>),
+    /// `rules.callbacks`.
+    Callback(Arc<AuthRule<HttpRule>>),
     /// A rule of any section that cannot be used.
     Unusable(Arc<AuthRule<UnusableRule>>),
 }
@@ -123,7 +139,9 @@ impl AuthEntry {
     pub fn id(&self) -> RuleId<'_> {
         match self {
             Self::Authentication(rule) => rule.id(),
+            Self::Metadata(rule) => rule.id(),
             Self::Authorization(rule) => rule.id(),
+            Self::Callback(rule) => rule.id(),
             Self::Success(rule) => rule.id(),
             Self::Unauthenticated(rule) | Self::Unauthorized(rule) => rule.id(),
             Self::Unusable(rule) => rule.id(),
@@ -146,6 +164,7 @@ impl AuthEntry {
             policy_when: Arc::default(),
             when: Box::default(),
             shadow,
+            cache: None,
             rule: UnusableRule { why, header },
         }))
     }
@@ -156,4 +175,15 @@ impl AuthEntry {
 pub enum Authorization {
     /// `patternMatching`: all patterns must hold.
     Patterns(Box<[AuthCondition]>),
+    /// `kubernetesSubjectAccessReview`: the API server must allow it.
+    AccessReview(AccessReviewRule),
+}
+
+/// A rule that fetches more facts about a request.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub enum Metadata {
+    /// `http`.
+    Http(HttpRule),
+    /// `userInfo`.
+    UserInfo(UserInfo),
 }

@@ -1,7 +1,10 @@
 //! Tests of decisions.
 
+mod calls;
+
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
+use std::time::SystemTime;
 
 use http::HeaderName;
 use serde_json::{Value, json};
@@ -24,11 +27,34 @@ fn attributes(head: &SampleHead) -> Attributes<'_, SampleHead> {
     Attributes::sample(&ROUTE, head)
 }
 
+/// No token is valid; the answers to calls by their places, of which the first is used up last.
+#[derive(Default)]
+struct Facts {
+    answers: HashMap<CallPlace, CallAnswer>,
+    /// The answers that are kept, by the values of `key` and the credentials.
+    kept: HashMap<(String, String), CallAnswer>,
+}
+
+impl AuthFacts for Facts {
+    fn verify(&mut self, _: &Jwt, _: &str, _: SystemTime) -> Result<Arc<VerifiedToken>, TokenFault> {
+        Err(TokenFault::NoKeys)
+    }
+
+    fn answer(&mut self, place: CallPlace, kept: Option<&CacheKey>) -> Option<CallAnswer> {
+        let of_key = kept.map(|key| (key.key.to_string(), key.credential.to_string()));
+        self.answers.get(&place).or_else(|| self.kept.get(&of_key?)).cloned()
+    }
+
+    fn fail(&mut self, place: CallPlace, _: AuthRuleName, fault: CallFault) {
+        self.answers.insert(place, Err(fault));
+    }
+}
+
 /// A rule without conditions.
 fn rule<R>(name: &str, rule: R) -> AuthRule<R> {
     let policy = ObjectRef::new(Kind::RateLimitPolicy, ObjectName::new("shop", "p"));
     let (policy_when, when) = (Arc::from([]), Box::default());
-    AuthRule { policy, name: name.into(), priority: 0, policy_when, when, shadow: false, rule }
+    AuthRule { policy, name: name.into(), priority: 0, policy_when, when, shadow: false, cache: None, rule }
 }
 
 fn when(predicate: &str) -> AuthCondition {
@@ -62,16 +88,20 @@ fn expression(source: &str) -> AuthValue {
 /// The status of the answer, or 0 for a request that is allowed; and the rule that refuses it or would have.
 #[track_caller]
 fn check(auth: &PathAuth, head: &SampleHead, want: u16, by: &str) {
-    let decided = auth.decide(&attributes(head), |_, _, _| Err(TokenFault::NoKeys));
+    let decided = auth.decide(&attributes(head), &mut Facts::default());
     let (status, rule) = match &decided {
-        Ok(grant) => (0, grant.shadow.as_ref().map(|rule| &*rule.rule)),
-        Err(denial) => (denial.status(), Some(&*denial.by.rule)),
+        AuthResult::Granted(grant) => (0, grant.shadow.as_ref().map(|rule| &*rule.rule)),
+        AuthResult::Refused(denial) => (denial.status(), Some(&*denial.by.rule)),
+        AuthResult::Waits(calls) => panic!("{calls:?}"),
     };
     assert_eq!((status, rule.unwrap_or_default()), (want, by), "{auth:?} {head:?}");
 }
 
 fn grant(auth: &PathAuth, head: &SampleHead) -> AuthGrant {
-    auth.decide(&attributes(head), |_, _, _| Err(TokenFault::NoKeys)).unwrap()
+    match auth.decide(&attributes(head), &mut Facts::default()) {
+        AuthResult::Granted(grant) => *grant,
+        other => panic!("{other:?}"),
+    }
 }
 
 fn with_key(key: &str) -> SampleHead {
@@ -235,7 +265,7 @@ fn an_allowed_request_gets_the_headers_of_the_rules_and_none_of_the_client() {
 
 /// An answer as lines: the status, the headers, and the body.
 fn answer(auth: &PathAuth, head: &SampleHead) -> Vec<String> {
-    let denial = auth.decide(&attributes(head), |_, _, _| Err(TokenFault::NoKeys)).unwrap_err();
+    let AuthResult::Refused(denial) = auth.decide(&attributes(head), &mut Facts::default()) else { panic!("allowed") };
     let mut lines = vec![denial.status().to_string()];
     match &denial.response {
         None => lines.extend(denial.challenges.iter().map(|value| format!("challenge: {}", value.to_str().unwrap()))),

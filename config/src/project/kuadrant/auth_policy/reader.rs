@@ -155,7 +155,7 @@ impl<'p> RuleReader<'p> {
         let rule = read(self, &mut fields, place)?;
         fields.end()?;
         let (policy, name, shadow) = (self.policy.clone(), Arc::clone(&place.name), self.shadow);
-        Ok(AuthRule { policy, name, priority, policy_when, when, shadow, rule })
+        Ok(AuthRule { policy, name, priority, policy_when, when, shadow, cache: None, rule })
     }
 
     /// Fields of every rule that restrict nothing.
@@ -188,6 +188,7 @@ impl<'p> RuleReader<'p> {
             policy_when: Arc::default(),
             when: Box::default(),
             shadow: self.shadow,
+            cache: None,
             rule: UnusableRule { why, header: place.header.clone() },
         };
         self.entries.insert(Arc::clone(&place.key), Arc::new(AuthEntry::Unusable(Arc::new(rule))));
