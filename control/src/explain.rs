@@ -404,7 +404,7 @@ fn answer(
         let mut progress = PolicyProgress::default();
         loop {
             let backend = |target: &Target| has_endpoint(target).then_some(());
-            match run_policies(&mut progress, &attributes, backend, &mut InFavour) {
+            match run_policies(&mut progress, &attributes, backend, &mut InFavour::default()) {
                 Decision::Wait(_) => {}
                 Decision::Forward(..) => return None,
                 Decision::Answer(answer) => return Some(answer.status()),

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 use tidegate_config::model::auth::{
-    Authentication, AuthenticationMethod, Authorization, Denial, KeySource, PathAuth, RuleId, Success, SuccessTarget,
+    Authentication, AuthenticationMethod, Authorization, CallServer, Denial, HttpRule, KeySource, Metadata, PathAuth,
+    RuleId, Success, SuccessTarget, UserInfo,
 };
 use tidegate_config::object::ObjectRef;
 
@@ -33,6 +34,7 @@ impl RuleView {
         let authentication = auth.authentication.iter();
         let authentication =
             authentication.map(|rule| Self::of("authentication", rule.id(), authentication_of(&rule.rule)));
+        let metadata = auth.metadata.iter().map(|rule| Self::of("metadata", rule.id(), metadata_of(&rule.rule)));
         let authorization = auth.authorization.iter();
         let authorization =
             authorization.map(|rule| Self::of("authorization", rule.id(), authorization_of(&rule.rule)));
@@ -44,7 +46,9 @@ impl RuleView {
         let denials = denials.into_iter().filter_map(|(section, rule, usual)| {
             rule.as_ref().map(|rule| Self::of(section, rule.id(), denial_of(&rule.rule, usual)))
         });
-        unusable.chain(authentication).chain(authorization).chain(success).chain(denials).collect()
+        let callbacks = auth.callbacks.iter().map(|rule| Self::of("callbacks", rule.id(), callback_of(&rule.rule)));
+        let deciding = unusable.chain(authentication).chain(metadata).chain(authorization);
+        deciding.chain(success).chain(denials).chain(callbacks).collect()
     }
 
     fn of(section: &'static str, id: RuleId<'_>, does: String) -> Self {
@@ -63,13 +67,39 @@ fn authentication_of(Authentication { credentials, method, .. }: &Authentication
             let none = if jwt.keys.is_none() { ", once its keys are fetched" } else { "" };
             format!("accepts tokens of {url} in {credentials}{none}")
         }
+        AuthenticationMethod::Introspection(of) => {
+            let none = if of.client.is_none() { ", once its Secret is there" } else { "" };
+            format!("asks {} about the token in {credentials}{}{none}", of.server, resolving(&of.server))
+        }
+        AuthenticationMethod::TokenReview { .. } => format!("asks the API server about the token in {credentials}"),
     }
 }
 
 fn authorization_of(rule: &Authorization) -> String {
     match rule {
         Authorization::Patterns(patterns) => format!("requires patterns ({})", patterns.len()),
+        Authorization::AccessReview(_) => "asks the API server whether the client may do this".to_owned(),
     }
+}
+
+fn metadata_of(rule: &Metadata) -> String {
+    match rule {
+        Metadata::Http(http) => format!("fetches facts from {}{}", http.server, resolving(&http.server)),
+        Metadata::UserInfo(UserInfo { server: Some(server), .. }) => {
+            format!("fetches claims about the user from {server}{}", resolving(server))
+        }
+        Metadata::UserInfo(UserInfo { server: None, .. }) => {
+            "fetches claims about the user, once its issuer has told where".to_owned()
+        }
+    }
+}
+
+fn callback_of(http: &HttpRule) -> String {
+    format!("tells {} of the decision{}", http.server, resolving(&http.server))
+}
+
+fn resolving(server: &CallServer) -> &'static str {
+    if server.target.is_none() { ", once its host is looked up" } else { "" }
 }
 
 fn success_of(Success { target, .. }: &Success) -> String {

@@ -8,12 +8,14 @@ use tidegate_config::model::auth::{AuthEntry, AuthRule, PathAuth};
 /// are first, then those in shadow mode; each in the order of their priorities, then of their names.
 pub(super) fn sorted<'e>(entries: impl Iterator<Item = &'e AuthEntry>) -> Option<PathAuth> {
     let mut auth = PathAuth::default();
-    let (mut authentication, mut authorization, mut success, mut unusable) = Default::default();
+    let (mut authentication, mut metadata, mut authorization) = Default::default();
+    let (mut success, mut callbacks, mut unusable) = Default::default();
     let mut any = false;
     for entry in entries {
         any = true;
         match entry {
             AuthEntry::Authentication(rule) => put(&mut authentication, rule),
+            AuthEntry::Metadata(rule) => put(&mut metadata, rule),
             AuthEntry::Authorization(rule) => put(&mut authorization, rule),
             AuthEntry::Success(rule) => put(&mut success, rule),
             AuthEntry::Unauthenticated(rule) => {
@@ -22,12 +24,15 @@ pub(super) fn sorted<'e>(entries: impl Iterator<Item = &'e AuthEntry>) -> Option
             AuthEntry::Unauthorized(rule) => {
                 auth.unauthorized.get_or_insert_with(|| Arc::clone(rule));
             }
+            AuthEntry::Callback(rule) => put(&mut callbacks, rule),
             AuthEntry::Unusable(rule) => put(&mut unusable, rule),
         }
     }
     auth.authentication = in_order(authentication);
+    auth.metadata = in_order(metadata);
     auth.authorization = in_order(authorization);
     auth.success = in_order(success);
+    auth.callbacks = in_order(callbacks);
     auth.unusable = in_order(unusable);
     any.then_some(auth)
 }

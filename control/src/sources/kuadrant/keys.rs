@@ -51,7 +51,10 @@ pub(super) fn with_keys(reader: &mut Reader<'_>, policy: &Arc<AuthPolicy>) -> (A
                 });
                 (keys, field)
             }
-            AuthenticationMethod::Anonymous | AuthenticationMethod::Plain(_) => continue,
+            AuthenticationMethod::Anonymous
+            | AuthenticationMethod::Plain(_)
+            | AuthenticationMethod::Introspection(_)
+            | AuthenticationMethod::TokenReview { .. } => continue,
         };
         let method = match method {
             Ok(method) => method,
