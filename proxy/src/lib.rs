@@ -26,6 +26,7 @@ mod budget;
 mod buffers;
 mod clock;
 mod flow_budget;
+mod kept_answers;
 mod reason;
 mod shared;
 mod sweep_trigger;
@@ -42,8 +43,9 @@ pub use http::cdn_loop::{LoopToken, NoToken};
 pub use limit::store::LimitStoreTask;
 pub use listen::binder::{Bound, BoundBind};
 pub use options::{
-    AccessLogSink, ClientLimits, CounterLimits, DrainLimits, Driver, Enforce, Http2Limits, LimitHeaders, LimitStore,
-    Options, RateLimits, ReadSecrets, Secret, StoreAway, StoreNode, StoreSecrets, TlsLimits, UpstreamLimits,
+    AccessLogSink, ClientLimits, CounterLimits, CreateReview, DrainLimits, Driver, Enforce, Http2Limits, LimitHeaders,
+    LimitStore, Options, RateLimits, ReadSecrets, Reviews, Secret, StoreAway, StoreNode, StoreSecrets, TlsLimits,
+    UpstreamLimits,
 };
 pub use start::{Memory, Proxy, StartError, Sweeper};
 

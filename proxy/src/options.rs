@@ -1,6 +1,7 @@
 //! All limits and timeouts of the data plane in one place. Settings of routes are in the snapshot.
 
 mod limit_store;
+mod reviews;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use crate::budget::BudgetLimits;
 use crate::http::cdn_loop::LoopToken;
 
 pub use self::limit_store::{LimitStore, ReadSecrets, Secret, StoreAway, StoreNode, StoreSecrets};
+pub use self::reviews::{CreateReview, Reviews};
 
 /// Settings of the data plane that do not depend on the snapshot. The defaults suit an edge with untrusted clients.
 /// Times of less than a millisecond count as one. Those without a flag have values that suit every edge; they are
@@ -31,6 +33,8 @@ pub struct Options {
     pub counters: CounterLimits,
     /// The store in which all replicas share the counts of rate limits; without one each counts by itself.
     pub limit_store: Option<LimitStore>,
+    /// The API server, for rules of authentication and authorisation that ask it; without it they refuse.
+    pub reviews: Option<Reviews>,
     /// The drain of connections and flows whose bind or endpoint is removed.
     pub drain: DrainLimits,
     /// The allowed upgrade tokens (RFC 9110 section 7.8), in lower case.
@@ -253,6 +257,7 @@ impl Default for Options {
             tls: TlsLimits::default(),
             counters: CounterLimits::default(),
             limit_store: None,
+            reviews: None,
             drain: DrainLimits::default(),
             upgrade_tokens: vec!["websocket".to_owned()],
             keep_request_id: true,

@@ -12,6 +12,7 @@ use crate::clock;
 use crate::connection::clients::{ClientCharge, ClientPermit, Clients};
 use crate::connection::idle::{self, List};
 use crate::flow_budget::FlowBudget;
+use crate::kept_answers::KeptAnswers;
 use crate::limit::Counters;
 use crate::observe::access_log::AccessLog;
 use crate::observe::auth_metrics::AuthMetrics;
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) auth_metrics: AuthMetrics,
     /// The tokens that were accepted.
     pub(crate) tokens: VerifiedTokens,
+    /// The answers to calls of rules that are kept.
+    pub(crate) answers: KeptAnswers,
     /// The addresses on which the process listens for TCP.
     pub(crate) listening: Arc<Listening>,
     /// The addresses on which it listens for UDP.
@@ -106,6 +109,7 @@ impl Shared {
             external_auth: ExternalAuthMetrics::register(registry)?,
             auth_metrics,
             tokens: VerifiedTokens::register(registry)?,
+            answers: KeptAnswers::default(),
             listening: Arc::default(),
             listening_udp: Arc::default(),
             flow_budget,

@@ -12,6 +12,7 @@ mod request {
 
     mod answers;
     mod auth;
+    mod auth_calls;
     mod bodies;
     mod compressed;
     mod connects;

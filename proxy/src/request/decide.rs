@@ -1,6 +1,5 @@
-//! The way from a route to an endpoint: the share of the route, the policies, then the target. If a policy calls an
-//! authorisation service or waits for the store of limits, the request waits for the answer and continues after that
-//! policy.
+//! The way from a route to an endpoint: the share of the route, the policies, then the target. If a policy calls a
+//! server or waits for the store of limits, the request waits for the answer and continues after that.
 
 mod shown;
 
@@ -22,9 +21,10 @@ use crate::request::forwarding::{Charges, Forwarding, SelectedTarget, Session, h
 use crate::request::local_reply::LocalReply;
 use crate::request::phase::{RequestFacts, Routed, Unrouted};
 use crate::request::policy::cors;
-use crate::request::policy::external_auth::{self, AuthCheck, CallCharge, CheckResult};
+use crate::request::policy::external_auth::{self, AuthCheck, CheckResult};
 use crate::request::policy::{
-    Admitted, Inbound, LimitOutcome, Limiter, PolicyRequest, PolicyResult, WaitingLimits, admit, connection_attributes,
+    Admitted, Answers, CallCharge, Inbound, LimitOutcome, PendingCalls, PolicyRequest, PolicyResult, RequestState,
+    Waited, WaitingLimits, admit, connection_attributes, tell,
 };
 use crate::request::request_id::RequestId;
 use crate::request::validate::{Protocol, ValidRequest};
@@ -59,6 +59,8 @@ enum PendingQuestion {
     Check(Box<AuthCheck>),
     /// The store of limits, until it has answered or for a few milliseconds.
     Limits(WaitingLimits),
+    /// The answers to the calls of rules.
+    Calls(PendingCalls),
 }
 
 /// The answer to the question of a policy.
@@ -68,6 +70,8 @@ pub(crate) enum PolicyAnswer {
     Checked(CheckResult),
     /// The wait for the store of limits is over.
     Waited,
+    /// The answers to calls.
+    Called(Answers),
 }
 
 /// The outcome of the policies.
@@ -87,8 +91,8 @@ struct Undecided {
     session: Option<Box<Session>>,
     /// The policies that it has passed.
     progress: PolicyProgress,
-    /// What it has waited for at the limits.
-    waited: Option<Box<WaitingLimits>>,
+    /// What it has waited for since they ran.
+    waited: Option<Box<Waited>>,
     /// The number of bytes of its body that are held for an authorisation service.
     held_bytes: usize,
     draw: u64,
@@ -147,7 +151,7 @@ impl Pending {
     fn check(&self) -> Option<&AuthCheck> {
         match &self.question {
             PendingQuestion::Check(check) => Some(check),
-            PendingQuestion::Limits(_) => None,
+            PendingQuestion::Limits(_) | PendingQuestion::Calls(_) => None,
         }
     }
 
@@ -166,6 +170,7 @@ impl Pending {
                 limits.wait.refilled().await;
                 PolicyAnswer::Waited
             }
+            PendingQuestion::Calls(calls) => PolicyAnswer::Called(calls.ask(shared).await),
         }
     }
 
@@ -182,7 +187,8 @@ impl Pending {
         match question {
             // The charge of the call is returned before the request itself is charged.
             PendingQuestion::Check(check) => drop(check),
-            PendingQuestion::Limits(limits) => undecided.waited = Some(Box::new(limits)),
+            PendingQuestion::Limits(limits) => undecided.waited = Some(Box::new(Waited::Limits(limits))),
+            PendingQuestion::Calls(calls) => drop(calls),
         }
         undecided.held_bytes = held_bytes;
         let step = match answer {
@@ -193,6 +199,10 @@ impl Pending {
             Ok(PolicyAnswer::Checked(CheckResult::Denied(response))) => Err(LocalReply::denied(response)),
             Ok(PolicyAnswer::Checked(CheckResult::Failed(failure))) => Err(failure.into()),
             Ok(PolicyAnswer::Waited) => undecided.run_policies(&valid, head),
+            Ok(PolicyAnswer::Called(answers)) => {
+                undecided.waited = Some(Box::new(Waited::Calls(answers)));
+                undecided.run_policies(&valid, head)
+            }
             Err(reason) => Err(reason.into()),
         };
         undecided.settle(step, valid)
@@ -264,11 +274,13 @@ impl Undecided {
         let inbound = Inbound { client, listener, named_port, connection, request_id, protocol };
         let policies = policies.as_deref();
         let policed = PolicyRequest { route, share, policies, effective, inbound, valid, head };
-        let mut limiter = Limiter::new(exchange.shared(), waited);
-        let result = admit(&policed, progress, &mut limiter, |target| exchange.usable(target));
-        let (auth, refused_by) = (progress.grant().cloned(), limiter.refused_by.take());
+        let mut state = RequestState::new(exchange.shared(), waited);
+        let result = admit(&policed, progress, &mut state, |target| exchange.usable(target));
+        let (auth, refused_by) = (progress.grant().cloned(), state.refused_by.take());
+        tell(&state.callbacks, &exchange.facts, exchange.shared());
+        let answers = std::mem::take(&mut state.answers);
         let are_told = exchange.shared().options.limit_headers == LimitHeaders::Draft;
-        if let Some(limits) = limiter.decision.map(|decision| LimitOutcome::of(&decision, are_told)) {
+        if let Some(limits) = state.decision.map(|decision| LimitOutcome::of(&decision, are_told)) {
             let before = std::mem::replace(&mut self.exchange.outcome.limits, LimitOutcome::NOTHING);
             self.exchange.outcome.limits = before.and(limits);
         }
@@ -285,6 +297,11 @@ impl Undecided {
                 Ok(Step::Asks(PendingQuestion::Check(Box::new(check))))
             }
             PolicyResult::Waits(limits) => Ok(Step::Asks(PendingQuestion::Limits(limits))),
+            PolicyResult::Calls(calls) => {
+                let until = head_deadline(self.exchange.arrived.began, &self.effective);
+                let calls = PendingCalls::new(answers, calls, Arc::clone(&self.exchange.facts), until);
+                Ok(Step::Asks(PendingQuestion::Calls(calls)))
+            }
         }
     }
 
@@ -321,7 +338,7 @@ impl Undecided {
         };
         let backend = self.exchange.usable(&service.target).ok_or_else(|| failed(CallFailure::NoEndpoint))?;
         let backend = Arc::clone(backend);
-        let _charge = CallCharge::new(service.body_bytes_max, &backend, facts, shared).map_err(failed)?;
+        let _charge = CallCharge::new(service.body_bytes_max, Some(&backend), facts, shared).map_err(failed)?;
         let until = head_deadline(self.exchange.arrived.began, &self.effective);
         let (shown, facts) = (self.shown(valid, head), Arc::clone(facts));
         Ok(AuthCheck { service, backend, shown, until, facts, _charge })

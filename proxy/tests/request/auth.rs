@@ -16,24 +16,24 @@ use tidegate_config::model::{
     ValueExpression,
 };
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_proxy::Driver;
+use tidegate_proxy::{Driver, Options};
 
 use super::bed::{Bed, Model, route};
 use super::upstream::{Reply, Upstream};
 
-const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Pingora];
+pub const DRIVERS: [Driver; 2] = [Driver::Both, Driver::Pingora];
 
-fn rule<R>(name: &str, rule: R) -> Arc<AuthRule<R>> {
+pub fn rule<R>(name: &str, rule: R) -> Arc<AuthRule<R>> {
     let policy = ObjectRef::new(Kind::RateLimitPolicy, ObjectName::new("shop", "api"));
     let (policy_when, when) = (Arc::from([]), Box::default());
-    Arc::new(AuthRule { policy, name: name.into(), priority: 0, policy_when, when, shadow: false, rule })
+    Arc::new(AuthRule { policy, name: name.into(), priority: 0, policy_when, when, shadow: false, cache: None, rule })
 }
 
-fn expression(source: &str) -> AuthValue {
+pub fn expression(source: &str) -> AuthValue {
     AuthValue::Expression(ValueExpression::new(source).unwrap())
 }
 
-fn header(name: &'static str, source: &str) -> Arc<AuthRule<Success>> {
+pub fn header(name: &'static str, source: &str) -> Arc<AuthRule<Success>> {
     let target = SuccessTarget::Header(HeaderName::from_static(name));
     rule(name, Success { target, form: SuccessForm::Plain(expression(source)) })
 }
@@ -73,13 +73,30 @@ fn per_user(max: u32) -> Arc<Limit> {
 }
 
 async fn bed(driver: Driver, upstream: &Upstream, auth: PathAuth, limits: &[Arc<Limit>]) -> Bed {
-    let mut model = Model::to(&[upstream.address]);
     let path = PathPolicies { auth: Some(Arc::new(auth)), identity_limits: limits.into(), ..PathPolicies::default() };
+    bed_of(driver, upstream, path, |_| ()).await
+}
+
+pub fn patterns(predicates: &[&str]) -> Authorization {
+    let predicates = predicates.iter().map(|source| AuthCondition::Predicate(Predicate::new(source).unwrap()));
+    Authorization::Patterns(predicates.collect())
+}
+
+pub async fn bed_with(driver: Driver, upstream: &Upstream, auth: PathAuth, set: impl FnOnce(&mut Options)) -> Bed {
+    bed_of(driver, upstream, PathPolicies { auth: Some(Arc::new(auth)), ..PathPolicies::default() }, set).await
+}
+
+async fn bed_of(driver: Driver, upstream: &Upstream, path: PathPolicies, set: impl FnOnce(&mut Options)) -> Bed {
     let path = path.with_headers();
+    let mut model = Model::to(&[upstream.address]);
     let over = ListenerPolicies { gateway: None, section: None, whole: Arc::new(path), rules: Default::default() };
     let object = route("web", AppProtocol::Http).origin.object.clone();
     model.parts.policies.insert_mut(object, Arc::new(TargetPolicies::new(vec![over])));
-    Bed::with(model, |options| options.driver = driver).await
+    let set = |options: &mut Options| {
+        options.driver = driver;
+        set(options);
+    };
+    Bed::with(model, set).await
 }
 
 #[tokio::test]

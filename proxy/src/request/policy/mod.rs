@@ -1,17 +1,23 @@
 //! The policies of a request in the proxy: the answers of the edge that they lead to. A request that they let pass
 //! becomes an [`Admitted`], and only that can be sent upstream.
 
+mod calls;
 pub(in crate::request) mod cors;
 pub(crate) mod external_auth;
-mod limits;
 mod outcome;
+mod service;
+mod state;
 
 use std::sync::Arc;
 
+pub(in crate::request) use calls::tell;
+pub(crate) use calls::{Answers, PendingCalls};
 use http::HeaderValue;
-pub(in crate::request) use limits::{Limiter, WaitingLimits};
 pub(crate) use outcome::{LimitOutcome, PolicyOutcome};
+pub(crate) use service::CallCharge;
+pub(in crate::request) use state::{RequestState, Waited, WaitingLimits};
 use tidegate_config::model::auth::AuthRefusal;
+use tidegate_config::model::auth::PlacedCall;
 use tidegate_config::model::{
     Answer, Attributes, Backend, ConnectionAttributes, Decision, Effective, ExternalAuth, Head, ListenerName,
     PathPolicies, PolicyProgress, Question, Redirect, Refusal, Route, Target, WeightedTarget, run_policies,
@@ -41,6 +47,8 @@ pub(crate) enum PolicyResult {
     Asks(Arc<ExternalAuth>),
     /// The limits wait for the store, and are charged after that.
     Waits(WaitingLimits),
+    /// Rules need the answers to these calls, and decide after that.
+    Calls(Vec<PlacedCall>),
 }
 
 impl Admitted {
@@ -103,14 +111,14 @@ pub(crate) fn connection_attributes<'a>(facts: &'a ConnectionFacts, client: &Cli
 }
 
 /// Runs the policies of a request from where it has come to. `backend` returns the backend of a target that has an
-/// endpoint; `limiter` charges the limits.
+/// endpoint; `state` charges the limits, and knows answers to calls.
 ///
 /// # Errors
 /// The answer to send instead.
 pub(crate) fn admit<'a, H: Head + ?Sized>(
     request: &PolicyRequest<'a, H>,
     progress: &mut PolicyProgress,
-    limiter: &mut Limiter<'a>,
+    state: &mut RequestState<'a>,
     backend: impl Fn(&'a Target) -> Option<&'a Arc<Backend>>,
 ) -> Result<PolicyResult, LocalReply> {
     let PolicyRequest { route, share, policies, effective, inbound, valid, head } = *request;
@@ -133,16 +141,17 @@ pub(crate) fn admit<'a, H: Head + ?Sized>(
         effective,
         now: wall,
     };
-    match run_policies(progress, &attributes, backend, limiter) {
+    match run_policies(progress, &attributes, backend, state) {
         Decision::Forward(target, backend) => {
             let admitted = Admitted { route: Arc::clone(route) };
             Ok(PolicyResult::Admitted(admitted, Arc::clone(target), Arc::clone(backend)))
         }
         Decision::Wait(Question::ExternalAuth(service)) => Ok(PolicyResult::Asks(Arc::clone(service))),
-        // Only the limiter asks this.
+        // Only the state asks this.
         Decision::Wait(Question::Counts) => {
-            limiter.waiting.take().map(PolicyResult::Waits).ok_or_else(|| Reason::Internal.into())
+            state.waiting.take().map(PolicyResult::Waits).ok_or_else(|| Reason::Internal.into())
         }
+        Decision::Wait(Question::Calls) => Ok(PolicyResult::Calls(progress.take_calls())),
         Decision::Answer(answer) => Err(reply(request, answer)),
     }
 }
@@ -282,7 +291,7 @@ mod tests {
         let request =
             PolicyRequest { route: &route, share, policies: None, effective: &effective, inbound, valid: &valid, head };
         let shared = Shared::sample();
-        let got = admit(&request, &mut PolicyProgress::default(), &mut Limiter::new(&shared, None), backend);
+        let got = admit(&request, &mut PolicyProgress::default(), &mut RequestState::new(&shared, None), backend);
         let got = got.map(|_| ()).map_err(|reply| {
             (reply.status, reply.location().map(|to| to.to_str().unwrap().to_owned()).unwrap_or_default())
         });

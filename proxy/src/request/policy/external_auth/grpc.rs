@@ -16,8 +16,9 @@ use super::messages::{
     Address, AttributeContext, AttributeRequest, CheckRequest, CheckResponse, DeniedHttpResponse, HeaderAppendAction,
     HeaderValueOption, HttpRequest, HttpResponse, OkHttpResponse, Peer, SocketAddress, Timestamp, TlsSession,
 };
-use super::{AuthCheck, AuthRequest, CheckResult, Grants, header, identity, may_change, may_deny_with, whole};
+use super::{AuthCheck, AuthRequest, CheckResult, Grants, header, identity, may_change, may_deny_with};
 use crate::observe::external_auth_metrics::CallFailure;
+use crate::request::policy::service::whole;
 
 const PATH: &str = "/envoy.service.auth.v3.Authorization/Check";
 

@@ -10,9 +10,10 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use tidegate_config::model::{DirectResponse, HeaderEdits};
 
-use super::{AuthRequest, CheckResult, Grants, identity, may_change, may_deny_with, whole};
+use super::{AuthRequest, CheckResult, Grants, identity, may_change, may_deny_with};
 use crate::http::edited::nominated;
 use crate::observe::external_auth_metrics::CallFailure;
+use crate::request::policy::service::whole;
 
 /// The placeholder authority for HTTP/1.1, where the host is a header: connections are pooled by it.
 const SERVICE: &str = "service.invalid";

@@ -6,7 +6,6 @@ mod grpc;
 mod http;
 mod messages;
 
-use std::error::Error;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,12 +14,10 @@ use std::time::{Instant, SystemTime};
 use ::http::header::{DATE, HOST, PROXY_AUTHENTICATE, SERVER};
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::Bytes;
-use tidegate_config::model::{
-    AuthProtocol, Backend, Balance, CONNECTION_HEADERS, DirectResponse, ExternalAuth, HeaderEdits,
-};
+use tidegate_config::model::{AuthProtocol, Backend, CONNECTION_HEADERS, DirectResponse, ExternalAuth, HeaderEdits};
 use tokio::time::timeout_at;
 
-use crate::budget::{Charge, Cost};
+use super::service::{CallCharge, Service};
 use crate::clock;
 use crate::connection::ConnectionFacts;
 use crate::http::names::CDN_LOOP;
@@ -28,16 +25,7 @@ use crate::observe::external_auth_metrics::{CallFailure, Outcome};
 use crate::reason::Reason;
 use crate::request::local_reply::LocalReply;
 use crate::shared::Shared;
-use crate::upstream::attempt::{AttemptOutcome, Attempts, UNPROCESSED_MAX};
-use crate::upstream::balance::Random;
-use crate::upstream::client::{self, Purpose};
-use crate::upstream::service_state::RequestAtService;
-
-/// The maximum number of endpoints tried, if none takes a connection.
-const TRIES_MAX: usize = 3;
-
-/// The maximum size of an answer's body; a longer one is invalid.
-const ANSWER_BYTES_MAX: usize = 64 * 1024;
+use crate::upstream::attempt::{AttemptOutcome, Attempts};
 
 /// The maximum length of a client's identity in the log.
 const IDENTITY_BYTES_MAX: usize = 256;
@@ -134,46 +122,6 @@ impl From<CallFailure> for LocalReply {
     }
 }
 
-/// The charge of a call to its Service, the edge and its client, until this is dropped.
-#[derive(Debug)]
-pub(crate) struct CallCharge {
-    facts: Arc<ConnectionFacts>,
-    cost: Cost,
-    _at_service: RequestAtService,
-    _edge: Charge,
-}
-
-impl CallCharge {
-    /// Charges a call that holds up to `body_bytes_max` bytes of a body.
-    ///
-    /// # Errors
-    /// [`CallFailure::Overloaded`] if its Service has as many requests and calls as it may have, and
-    /// [`CallFailure::NoRoom`] if the edge, or the client's share of it, has no room.
-    pub(crate) fn new(
-        body_bytes_max: u32,
-        backend: &Backend,
-        facts: &Arc<ConnectionFacts>,
-        shared: &Shared,
-    ) -> Result<Self, CallFailure> {
-        let cost = Cost::EXTERNAL_AUTH.and(Cost::new(0, body_bytes_max.div_ceil(1024)));
-        let at_service = shared.enter_service(backend, cost).ok_or(CallFailure::Overloaded)?;
-        if facts.client.as_ref().is_some_and(|client| !client.charge(cost)) {
-            return Err(CallFailure::NoRoom);
-        }
-        let Some(edge) = shared.room(cost) else {
-            facts.client.as_ref().inspect(|client| client.release(cost));
-            return Err(CallFailure::NoRoom);
-        };
-        Ok(Self { facts: Arc::clone(facts), cost, _at_service: at_service, _edge: edge })
-    }
-}
-
-impl Drop for CallCharge {
-    fn drop(&mut self) {
-        self.facts.client.as_ref().inspect(|client| client.release(self.cost));
-    }
-}
-
 /// Calls the service, and counts the outcome. If it is dropped before the end, the client has disconnected.
 pub(crate) async fn ask(auth_check: &AuthCheck, body: Bytes, shared: &Shared) -> CheckResult {
     let began = clock::now();
@@ -182,7 +130,7 @@ pub(crate) async fn ask(auth_check: &AuthCheck, body: Bytes, shared: &Shared) ->
     let mut attempts = Attempts::default();
     let patience = began + shared.options.upstream.external_auth;
     let until = auth_check.until.map_or(patience, |end| end.min(patience));
-    let asked = timeout_at(until.into(), tries(auth_check, body, shared, &mut attempts)).await;
+    let asked = timeout_at(until.into(), answer(auth_check, body, shared, &mut attempts)).await;
     let result = asked.unwrap_or_else(|_| {
         // An endpoint that had less time than usual, because of the request's own deadline, is not penalised.
         if until == patience {
@@ -213,71 +161,25 @@ impl Drop for CallCounter<'_> {
     }
 }
 
-/// Tries endpoints one after the other until one takes the call.
-async fn tries(auth_check: &AuthCheck, body: Bytes, shared: &Shared, attempts: &mut Attempts) -> CheckResult {
-    let here = shared.own_addresses(auth_check.facts.local.ip());
-    let limits = &shared.options.upstream;
-    let mut unprocessed = 0;
-    loop {
-        let (now, draw) = (clock::now(), fastrand::u64(..));
-        let random = (now, &mut Random::new(draw));
-        let endpoint = attempts.next(&auth_check.backend, Balance::PowerOfTwo, here, &shared.endpoints, random);
-        let Some(endpoint) = endpoint else { return CheckResult::Failed(CallFailure::NoEndpoint) };
-        let http2 = auth_check.service.target.protocol.is_http2();
-        let request = match &auth_check.service.protocol {
-            AuthProtocol::Http { path, request_headers, .. } => {
-                http::request(&auth_check.shown, (path, request_headers), http2, body.clone())
-            }
-            AuthProtocol::Grpc { request_headers } => grpc::request(auth_check, request_headers, body.clone()),
-        };
-        let Some(request) = request else { return CheckResult::Failed(CallFailure::Broken) };
-        let client = client::of(Purpose::ExternalAuth, (&auth_check.service.target, endpoint), request.uri(), limits);
-        attempts.connected(true, now);
-        // A check may have an effect, so one that broke a new connection has failed.
-        let error = match client::send(&client, &request, true).await {
-            Ok(response) => {
-                let now = clock::now();
-                attempts.first_byte(AttemptOutcome::Response, now, shared.endpoints.moment(now));
-                let result = match &auth_check.service.protocol {
-                    AuthProtocol::Http { response_headers, .. } => http::check_result(response, response_headers).await,
-                    AuthProtocol::Grpc { .. } => grpc::check_result(response, &auth_check.shown.headers).await,
-                };
-                return result.unwrap_or_else(CheckResult::Failed);
-            }
-            Err(error) => error,
-        };
-        tracing::debug!(service = %auth_check.service, address = %endpoint.address, %error, "an authorisation service did not answer");
-        // Says nothing against the endpoint; another one is tried first.
-        if unprocessed < UNPROCESSED_MAX && client::was_not_processed(&error) {
-            unprocessed += 1;
-            continue;
+/// Asks endpoints one after the other until one takes the call.
+async fn answer(auth_check: &AuthCheck, body: Bytes, shared: &Shared, attempts: &mut Attempts) -> CheckResult {
+    let AuthCheck { service, backend, shown, facts, .. } = auth_check;
+    let asked = Service { target: &service.target, backend, facts };
+    let make = || match &service.protocol {
+        AuthProtocol::Http { path, request_headers, .. } => {
+            http::request(shown, (path, request_headers), service.target.protocol.is_http2(), body.clone())
         }
-        let now = clock::now();
-        match client::refusal(&error) {
-            Some(Reason::OutOfResources) => return CheckResult::Failed(CallFailure::NoRoom),
-            Some(_) => attempts.refused(now, Some(shared.endpoints.moment(now))),
-            None => {
-                attempts.first_byte(AttemptOutcome::Broken, now, shared.endpoints.moment(now));
-                return CheckResult::Failed(CallFailure::Broken);
-            }
-        }
-        if attempts.count() >= TRIES_MAX + unprocessed || !attempts.leaves(&auth_check.backend, here) {
-            return CheckResult::Failed(CallFailure::ConnectFailed);
-        }
-    }
-}
-
-/// The body of an answer, which may have trailers.
-async fn whole(
-    response: ::http::Response<hyper::body::Incoming>,
-) -> Result<(::http::response::Parts, http_body_util::Collected<Bytes>), CallFailure> {
-    use http_body_util::{BodyExt, Limited};
-    let (parts, body) = response.into_parts();
-    let whole = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-    whole.map(|body| (parts, body)).map_err(|error: Box<dyn Error + Send + Sync>| {
-        tracing::debug!(%error, "the answer of an authorisation service broke off or is too long");
-        CallFailure::Broken
-    })
+        AuthProtocol::Grpc { request_headers } => grpc::request(auth_check, request_headers, body.clone()),
+    };
+    let response = match asked.send(make, shared, attempts).await {
+        Ok(response) => response,
+        Err(failure) => return CheckResult::Failed(failure),
+    };
+    let result = match &service.protocol {
+        AuthProtocol::Http { response_headers, .. } => http::check_result(response, response_headers).await,
+        AuthProtocol::Grpc { .. } => grpc::check_result(response, &shown.headers).await,
+    };
+    result.unwrap_or_else(CheckResult::Failed)
 }
 
 /// The client's identity for the log, from the headers of a service's answer.

@@ -63,8 +63,8 @@ impl CallFault {
         match self {
             Self::Unreachable => "unreachable",
             Self::Timeout => "timeout",
-            Self::NoRoom => "no_room",
-            Self::InvalidAnswer => "invalid_answer",
+            Self::NoRoom => "no-room",
+            Self::InvalidAnswer => "invalid-answer",
             Self::Incomplete => "incomplete",
         }
     }

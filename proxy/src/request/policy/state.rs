@@ -1,15 +1,21 @@
-//! The state of policies in the proxy: the counters of limits, which the step that charges uses.
+//! The state that the policies of a request use: the counters of limits, tokens that were accepted, and the answers to
+//! calls.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use smallvec::SmallVec;
-use tidegate_config::model::auth::{AuthDenial, AuthGrant, AuthRuleName, PathAuth};
+use tidegate_config::model::auth::{
+    AuthFacts, AuthResult, AuthRuleName, CacheKey, CallAnswer, CallFault, CallPlace, HttpCall, Jwt, PathAuth,
+    TokenFault, VerifiedToken,
+};
 use tidegate_config::model::{Applies, Attributes, Charged, Exceeded, Head, Limit, PolicyState};
 
+use super::Answers;
 use crate::clock;
+use crate::kept_answers::KeptAnswers;
 use crate::limit::{Counters, LeaseWait, LimitCharge, LimitDecision, RateState, Values};
-use crate::observe::auth_metrics::{AuthEffect, AuthMetrics};
+use crate::observe::auth_metrics::{AuthEffect, AuthMetrics, CallOutcome};
 use crate::observe::limit_metrics::FailedExpression;
 use crate::shared::Shared;
 use crate::verified_tokens::VerifiedTokens;
@@ -17,14 +23,17 @@ use crate::verified_tokens::VerifiedTokens;
 /// The number of limits of a path beyond which a decision allocates.
 const LIMITS: usize = 16;
 
-/// The counters, and what they have decided about one request.
+/// The state for one request, and what was decided about it.
 #[derive(Debug)]
-pub(crate) struct Limiter<'r> {
+pub(crate) struct RequestState<'r> {
     counters: &'r Counters,
     auth_metrics: &'r AuthMetrics,
     tokens: &'r VerifiedTokens,
+    kept: &'r KeptAnswers,
     /// What was found before the request waited for the store.
     resumed: Option<WaitingLimits>,
+    /// The answers to calls that the request has waited for.
+    pub(crate) answers: Answers,
     /// The end of its wait for the store, which is one for all of its limits.
     until: Option<Instant>,
     /// The decision of all limits that the request has come to; `None` before the first.
@@ -33,6 +42,17 @@ pub(crate) struct Limiter<'r> {
     pub(super) waiting: Option<WaitingLimits>,
     /// The rule of authentication or authorisation that refuses the request.
     pub(crate) refused_by: Option<AuthRuleName>,
+    /// The requests to make now, whose answers do not matter.
+    pub(crate) callbacks: Box<[HttpCall]>,
+}
+
+/// What a request has waited for.
+#[derive(Debug)]
+pub(crate) enum Waited {
+    /// The store of limits.
+    Limits(WaitingLimits),
+    /// The calls of rules, with the answers of earlier ones.
+    Calls(Answers),
 }
 
 /// A request that waits for the store of limits.
@@ -52,11 +72,27 @@ struct PlacedCharge {
     values: Values,
 }
 
-impl<'r> Limiter<'r> {
-    /// For a request that has not come to the limits, or has waited there.
-    pub(crate) const fn new(shared: &'r Shared, resumed: Option<WaitingLimits>) -> Self {
-        let (counters, auth_metrics, tokens) = (&shared.counters, &shared.auth_metrics, &shared.tokens);
-        Self { counters, auth_metrics, tokens, resumed, until: None, decision: None, waiting: None, refused_by: None }
+impl<'r> RequestState<'r> {
+    /// For a request that has waited for this, or not yet.
+    pub(crate) fn new(shared: &'r Shared, waited: Option<Waited>) -> Self {
+        let (resumed, answers) = match waited {
+            None => (None, Answers::default()),
+            Some(Waited::Limits(limits)) => (Some(limits), Answers::default()),
+            Some(Waited::Calls(answers)) => (None, answers),
+        };
+        Self {
+            counters: &shared.counters,
+            auth_metrics: &shared.auth_metrics,
+            tokens: &shared.tokens,
+            kept: &shared.answers,
+            resumed,
+            answers,
+            until: None,
+            decision: None,
+            waiting: None,
+            refused_by: None,
+            callbacks: Box::default(),
+        }
     }
 
     /// The limits that apply to a request. A limit does not apply if a condition of it cannot be evaluated, unless
@@ -102,7 +138,7 @@ impl WaitingLimits {
     }
 }
 
-impl<'r> PolicyState<'r> for Limiter<'r> {
+impl<'r> PolicyState<'r> for RequestState<'r> {
     fn charge<H: Head + ?Sized>(&mut self, limits: &'r [Arc<Limit>], attributes: &Attributes<'_, H>) -> Charged<'r> {
         let resumed = self.resumed.take();
         self.until = resumed.as_ref().map(|waited| waited.wait.until()).or(self.until);
@@ -131,24 +167,43 @@ impl<'r> PolicyState<'r> for Limiter<'r> {
         }
     }
 
-    fn authorise<H: Head + ?Sized>(
-        &mut self,
-        auth: &'r PathAuth,
-        attributes: &Attributes<'_, H>,
-    ) -> Result<AuthGrant, AuthDenial> {
-        let decided = auth.decide(attributes, |jwt, token, now| self.tokens.verify(jwt, token, now));
-        match &decided {
-            Ok(AuthGrant { by, shadow, .. }) => {
-                let shadow = shadow.iter().map(|rule| (rule, AuthEffect::ShadowRefused));
-                let effects = by.iter().map(|rule| (rule, AuthEffect::Allowed)).chain(shadow);
+    fn authorise<H: Head + ?Sized>(&mut self, auth: &'r PathAuth, attributes: &Attributes<'_, H>) -> AuthResult {
+        let mut decided = auth.decide(attributes, self);
+        match &mut decided {
+            AuthResult::Granted(grant) => {
+                let shadow = grant.shadow.iter().map(|rule| (rule, AuthEffect::ShadowRefused));
+                let effects = grant.by.iter().map(|rule| (rule, AuthEffect::Allowed)).chain(shadow);
                 effects.for_each(|(rule, effect)| self.auth_metrics.count(rule, effect));
+                self.callbacks = std::mem::take(&mut grant.callbacks);
             }
-            Err(denial) => {
+            AuthResult::Refused(denial) => {
                 self.auth_metrics.count(&denial.by, denial.refusal.into());
                 self.refused_by = Some(denial.by.clone());
+                self.callbacks = std::mem::take(&mut denial.callbacks);
             }
+            AuthResult::Waits(_) => {}
         }
         decided
+    }
+}
+
+impl AuthFacts for RequestState<'_> {
+    fn verify(&mut self, jwt: &Jwt, token: &str, now: SystemTime) -> Result<Arc<VerifiedToken>, TokenFault> {
+        self.tokens.verify(jwt, token, now)
+    }
+
+    fn answer(&mut self, place: CallPlace, kept: Option<&CacheKey>) -> Option<CallAnswer> {
+        if let Some(answer) = self.answers.get(place) {
+            return Some(answer);
+        }
+        let answer = Ok(Some(self.kept.get(kept?)?));
+        self.answers.put(place, answer.clone());
+        Some(answer)
+    }
+
+    fn fail(&mut self, place: CallPlace, rule: AuthRuleName, fault: CallFault) {
+        self.auth_metrics.called(&rule, CallOutcome::Failed(fault), Duration::ZERO);
+        self.answers.put(place, Err(fault));
     }
 }
 
