@@ -2,6 +2,7 @@
 //! published snapshot, and their orderly shutdown.
 
 mod beside;
+mod reviews;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -122,6 +123,7 @@ impl Wired {
         };
         let published_to = (publisher, published.clone());
         let (view, control) = tidegate_control::start(control, published_to, &registry, stop.clone())?;
+        let reviews = Some(reviews::by(write.clone()));
         if let Some(lease) = lease {
             keep_status(reporter(lease, write, view.clone(), &registry).context("metrics")?, &mut tasks, &stop);
         }
@@ -132,7 +134,7 @@ impl Wired {
         let Process { access_log, loop_token, driver, server_header, limit_headers, .. } = process;
         let options =
             tidegate_proxy::Options { access_log, loop_token, driver, server_header, threads, ..Default::default() };
-        let mut options = tidegate_proxy::Options { budget, counters, limit_headers, limit_store, ..options };
+        let mut options = tidegate_proxy::Options { budget, counters, limit_headers, limit_store, reviews, ..options };
         (options.client.rates, options.client.proxy_header) = (rates, sockets.proxy_protocol);
         (options.client.keep_alive_idle, options.client.proxy_idle) = (idle.client, idle.proxy);
         (options.upstream.external_auth, options.upstream.pool_size) = (external_auth, pool_size);
@@ -141,10 +143,7 @@ impl Wired {
         beside::keep_beside(&proxy, failed, &mut tasks, &stop);
         let (readiness, cached, bound, health) = (view.readiness(), view.cached(), proxy.bound(), tasks.health());
         let pages = Admin { readiness, cached, bound, draining: draining.clone(), health, registry };
-        let admin = local(admin_socket.as_ref());
-        if let Some(socket) = admin_socket {
-            keep_tcp("admin", socket, pages.pages(), &mut tasks, &stop);
-        }
+        let admin = serve_admin(admin_socket, pages, &mut tasks, &stop);
         let debug = serve_debug(debug_socket, &published, &view, &mut tasks, &stop);
         tasks.once("control", control);
         Ok(Self { tasks, published, view, stop, admin, debug, api, proxy, draining, drain })
@@ -356,6 +355,19 @@ impl DebugSocket {
             Self::Off | Self::Unix(..) => None,
         }
     }
+}
+
+fn serve_admin(
+    socket: Option<TcpListener>,
+    pages: Admin,
+    tasks: &mut Supervisor,
+    stop: &CancellationToken,
+) -> Option<SocketAddr> {
+    let address = local(socket.as_ref());
+    if let Some(socket) = socket {
+        keep_tcp("admin", socket, pages.pages(), tasks, stop);
+    }
+    address
 }
 
 fn serve_debug(

@@ -11,6 +11,7 @@ mod fetch_schedule;
 pub(crate) mod informer;
 pub(crate) mod key_sets;
 mod renew;
+pub(crate) mod reviews;
 pub(crate) mod resolve;
 pub(crate) mod selection;
 pub(crate) mod collection_metrics;

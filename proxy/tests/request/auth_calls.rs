@@ -2,8 +2,8 @@
 //! and whatever is wrong with its answer refuses the request.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -14,9 +14,10 @@ use tidegate_config::model::auth::{
     CallCredential, CallCredentialSource, CallPath, CallServer, ClientCredentials, ClientSecret, Credentials, HttpRule,
     Introspection, Metadata, PathAuth, PathPiece, SecretText, UserInfo,
 };
-use tidegate_config::model::{AppProtocol, Backend, BackendKey, Endpoint, Target};
+use tidegate_config::model::{AppProtocol, Backend, BackendKey, Endpoint, Selector, Target};
 use tidegate_config::object::ObjectName;
 use tidegate_proxy::{CreateReview, Reviews};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::auth::{DRIVERS, bed_with, expression, header, patterns, rule};
 use super::bed::closed_port;
@@ -34,15 +35,19 @@ fn authentication(method: AuthenticationMethod) -> Authentication {
     Authentication { credentials, method, defaults: Box::default(), overrides: Box::default() }
 }
 
-fn introspection(address: SocketAddr) -> Authentication {
+fn introspection_of(address: SocketAddr) -> Introspection {
     let secret = |text: &str| SecretText(text.into());
-    authentication(AuthenticationMethod::Introspection(Introspection {
+    Introspection {
         server: server(address),
         path: "/introspect".into(),
         hint: "access_token".into(),
         client: Some(ClientSecret { id: secret("edge"), secret: secret("s3cret") }),
         timeout: Duration::from_millis(500),
-    }))
+    }
+}
+
+fn introspection(address: SocketAddr) -> Authentication {
+    authentication(AuthenticationMethod::Introspection(introspection_of(address)))
 }
 
 fn http_rule(address: SocketAddr, path: &str) -> HttpRule {
@@ -150,10 +155,7 @@ async fn a_server_that_takes_no_connection_refuses_the_request() {
     for driver in DRIVERS {
         let unknown = Introspection {
             server: CallServer { target: None, ..server(closed_port()) },
-            ..match introspection(closed_port()).method {
-                AuthenticationMethod::Introspection(introspection) => introspection,
-                other => panic!("{other:?}"),
-            }
+            ..introspection_of(closed_port())
         };
         for asks in [introspection(closed_port()), authentication(AuthenticationMethod::Introspection(unknown))] {
             let auth = PathAuth { authentication: [rule("oauth", asks)].into(), ..PathAuth::default() };
@@ -183,44 +185,47 @@ async fn an_answer_is_kept_for_its_key_and_credential() {
     }
 }
 
+/// Gives tokens to clients, facts about the plan of a user to those with such a token, and claims about a user.
+async fn facts_server() -> Upstream {
+    let facts = Upstream::start(|seen| match seen.line.split(' ').nth(1) {
+        Some("/token") => json_answer("200 OK", r#"{"access_token":"own","token_type":"bearer","expires_in":600}"#),
+        Some("/plan?user=anna") if seen.header("authorization") == "Bearer own" => {
+            json_answer("200 OK", r#"{"plan":"gold"}"#)
+        }
+        Some("/me") if seen.header("authorization") == "Bearer good" => {
+            json_answer("200 OK", r#"{"sub":"anna","email":"anna@a.test"}"#)
+        }
+        _ => json_answer("404 Not Found", "{}"),
+    });
+    facts.await
+}
+
+/// Asks for the plan of the user.
+fn plan(address: SocketAddr) -> HttpRule {
+    let client = ClientCredentials {
+        server: server(address),
+        path: "/token".into(),
+        client_id: "edge".into(),
+        secret: Some(SecretText("s3cret".into())),
+        scopes: Box::default(),
+        extra: Box::default(),
+        reused: true,
+        timeout: Duration::from_millis(500),
+    };
+    let user = PathPiece::Value(Selector::new("auth.identity.sub").unwrap());
+    let source = CallCredentialSource::OAuth2(Arc::new(client));
+    HttpRule {
+        path: CallPath::Pieces([PathPiece::Text("/plan?user=".into()), user].into()),
+        credential: Some(CallCredential { place: Credentials::default(), source }),
+        ..http_rule(address, "")
+    }
+}
+
 #[tokio::test]
 async fn facts_are_fetched_with_the_edges_own_credentials_and_told_to_the_endpoint() {
     let upstream = Upstream::start(|seen| Reply::ok(&seen.head)).await;
     for driver in DRIVERS {
-        let facts = Upstream::start(|seen| match seen.line.split(' ').nth(1) {
-            Some("/token") => json_answer("200 OK", r#"{"access_token":"own","token_type":"bearer","expires_in":600}"#),
-            Some("/plan?user=anna") if seen.header("authorization") == "Bearer own" => {
-                json_answer("200 OK", r#"{"plan":"gold"}"#)
-            }
-            Some("/me") if seen.header("authorization") == "Bearer good" => {
-                json_answer("200 OK", r#"{"sub":"anna","email":"anna@a.test"}"#)
-            }
-            _ => json_answer("404 Not Found", "{}"),
-        });
-        let facts = facts.await;
-        let (idp, _) = introspection_server().await;
-        let client = ClientCredentials {
-            server: server(facts.address),
-            path: "/token".into(),
-            client_id: "edge".into(),
-            secret: Some(SecretText("s3cret".into())),
-            scopes: Box::default(),
-            extra: Box::default(),
-            reused: true,
-            timeout: Duration::from_millis(500),
-        };
-        let source = CallCredentialSource::OAuth2(Arc::new(client));
-        let plan = HttpRule {
-            path: CallPath::Pieces(
-                [
-                    PathPiece::Text("/plan?user=".into()),
-                    PathPiece::Value(tidegate_config::model::Selector::new("auth.identity.sub").unwrap()),
-                ]
-                .into(),
-            ),
-            credential: Some(CallCredential { place: Credentials::default(), source }),
-            ..http_rule(facts.address, "")
-        };
+        let (mut facts, (idp, _)) = (facts_server().await, introspection_server().await);
         let info = UserInfo {
             identity_source: Some("oauth".into()),
             server: Some(server(facts.address)),
@@ -232,7 +237,7 @@ async fn facts_are_fetched_with_the_edges_own_credentials_and_told_to_the_endpoi
             metadata: [
                 rule("me", Metadata::UserInfo(info)),
                 rule("none", Metadata::Http(http_rule(facts.address, "/none"))),
-                rule("plan", Metadata::Http(plan)),
+                rule("plan", Metadata::Http(plan(facts.address))),
             ]
             .into(),
             authorization: [rule("gold", patterns(&["auth.metadata.plan.plan == 'gold'"]))].into(),
@@ -252,7 +257,6 @@ async fn facts_are_fetched_with_the_edges_own_credentials_and_told_to_the_endpoi
             assert!(told.contains("x-email: anna@a.test") && told.contains("x-plan: gold"), "{driver:?}: {told}");
             assert!(!told.contains("x-none"), "{driver:?}: {told}");
         }
-        let mut facts = facts;
         let mut tokens = 0;
         for _ in 0..7 {
             tokens += usize::from(facts.seen().await.line.contains("/token"));
@@ -264,13 +268,13 @@ async fn facts_are_fetched_with_the_edges_own_credentials_and_told_to_the_endpoi
 /// Answers reviews as a test says, and notes them.
 struct Answering {
     answer: fn(&Value) -> Result<Value, String>,
-    asked: Arc<Mutex<Vec<Value>>>,
+    asked: UnboundedSender<Value>,
 }
 
 impl CreateReview for Answering {
     fn create(&self, review: Value) -> BoxFuture<'static, Result<Value, String>> {
         let answer = (self.answer)(&review);
-        self.asked.lock().unwrap().push(review);
+        self.asked.send(review).unwrap();
         Box::pin(async move { answer })
     }
 }
@@ -305,11 +309,11 @@ async fn the_api_server_knows_tokens_and_what_their_users_may_do() {
         };
         let auth = PathAuth {
             authentication: [rule("account", authentication(method))].into(),
-            authorization: [rule("may", Authorization::AccessReview(review))].into(),
+            authorization: [rule("may", Authorization::AccessReview(Box::new(review)))].into(),
             ..PathAuth::default()
         };
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let reviews = Reviews(Arc::new(Answering { answer, asked: Arc::clone(&asked) }));
+        let (sender, mut asked) = unbounded_channel();
+        let reviews = Reviews(Arc::new(Answering { answer, asked: sender }));
         let bed = bed_with(driver, &upstream, auth.clone(), |options| options.reviews = Some(reviews)).await;
         for (path, token, status) in [
             ("/open", "good", 200),
@@ -327,7 +331,8 @@ async fn the_api_server_knows_tokens_and_what_their_users_may_do() {
             "groups": ["pods"],
             "nonResourceAttributes": {"path": "/open", "verb": "get"},
         });
-        assert_eq!(asked.lock().unwrap()[1]["spec"], want, "{driver:?}");
+        asked.recv().await.expect("the token was reviewed");
+        assert_eq!(asked.recv().await.expect("its user was reviewed")["spec"], want, "{driver:?}");
         let without = bed_with(driver, &upstream, auth, |_| ()).await;
         assert_eq!(without.get("a.test", "/open", "Authorization: Bearer good\r\n").await.status, 401, "{driver:?}");
     }

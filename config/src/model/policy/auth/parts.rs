@@ -116,7 +116,8 @@ fn authentication<'r>(rule: &'r Authentication, each: Each<'_, 'r>) {
 fn authorization<'r>(rule: &'r Authorization, each: Each<'_, 'r>) {
     match rule {
         Authorization::Patterns(patterns) => conditions(patterns, each),
-        Authorization::AccessReview(AccessReviewRule { user, groups: _, authorization_groups, resource }) => {
+        Authorization::AccessReview(review) => {
+            let AccessReviewRule { user, groups: _, authorization_groups, resource } = &**review;
             let of_resource = resource.iter().flat_map(|of| {
                 let AccessAttributes { group, resource, subresource, name, namespace, verb } = of;
                 [group, resource, subresource, name, namespace, verb]

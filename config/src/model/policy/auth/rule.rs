@@ -155,7 +155,12 @@ impl AuthEntry {
         let header = match self {
             Self::Success(rule) => rule.rule.header().cloned(),
             Self::Unusable(rule) => rule.rule.header.clone(),
-            Self::Authentication(_) | Self::Authorization(_) | Self::Unauthenticated(_) | Self::Unauthorized(_) => None,
+            Self::Authentication(_)
+            | Self::Metadata(_)
+            | Self::Authorization(_)
+            | Self::Callback(_)
+            | Self::Unauthenticated(_)
+            | Self::Unauthorized(_) => None,
         };
         Self::Unusable(Arc::new(AuthRule {
             policy: policy.clone(),
@@ -176,7 +181,7 @@ pub enum Authorization {
     /// `patternMatching`: all patterns must hold.
     Patterns(Box<[AuthCondition]>),
     /// `kubernetesSubjectAccessReview`: the API server must allow it.
-    AccessReview(AccessReviewRule),
+    AccessReview(Box<AccessReviewRule>),
 }
 
 /// A rule that fetches more facts about a request.

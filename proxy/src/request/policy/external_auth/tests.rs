@@ -8,7 +8,7 @@ use tidegate_config::model::{AppProtocol, Endpoint, Target};
 use tokio::net::{TcpListener, TcpSocket};
 
 use super::*;
-use crate::budget::BudgetLimits;
+use crate::budget::{BudgetLimits, Cost};
 use crate::options::{AccessLogSink, Options};
 use crate::sample_model::backend_key;
 

@@ -144,7 +144,9 @@ impl std::fmt::Debug for CacheKey {
 
 impl AuthCall {
     /// The answer that an explanation assumes, for a client with valid credentials. That of metadata is not known.
-    #[must_use]
+    ///
+    /// # Errors
+    /// For metadata.
     pub fn in_favour(&self) -> CallAnswer {
         match self {
             Self::Http(call) => call.reply.in_favour(),

@@ -44,7 +44,7 @@ fn metadata(name: &str, priority: i64) -> Arc<AuthRule<Metadata>> {
 fn review(name: &str, priority: i64) -> Arc<AuthRule<Authorization>> {
     let user = Some(expression("auth.identity.sub"));
     let review = AccessReviewRule { user, ..AccessReviewRule::default() };
-    Arc::new(AuthRule { priority, ..rule(name, Authorization::AccessReview(review)) })
+    Arc::new(AuthRule { priority, ..rule(name, Authorization::AccessReview(Box::new(review))) })
 }
 
 fn with_priority<R>(priority: i64, of: AuthRule<R>) -> Arc<AuthRule<R>> {
@@ -70,7 +70,7 @@ fn check(auth: &PathAuth, head: &SampleHead, answers: &[(&str, Value)], want: &[
                     assert!(facts.answers.insert(call.place, answer).is_none(), "{} is called twice", call.rule);
                 }
             }
-            result => break result,
+            result @ (AuthResult::Granted(_) | AuthResult::Refused(_)) => break result,
         }
     };
     let status = match &result {
