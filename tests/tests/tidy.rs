@@ -331,6 +331,10 @@ fn the_roles_allow_exactly_the_used_verbs() {
     let policies = Kind::ALL.into_iter().filter(|kind| kind.is_inherited_policy());
     let policies = policies.flat_map(|kind| reads(kind).into_iter().chain(writes(kind)));
     assert_eq!(allowed("policies", "ClusterRole"), policies.chain(definitions).collect());
+
+    let reviews = [("authentication.k8s.io", "tokenreviews"), ("authorization.k8s.io", "subjectaccessreviews")];
+    let reviews = reviews.map(|(group, resource)| right(group, resource, "create"));
+    assert_eq!(allowed("reviews", "ClusterRole"), BTreeSet::from(reviews));
 }
 
 /// Checks both directions: every metric is documented, and every documented metric exists.

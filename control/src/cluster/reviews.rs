@@ -1,5 +1,5 @@
-//! Reviews by the API server for rules of policies: who a token belongs to, and what somebody may do. They are made with
-//! the edge's own credentials, and need its right to create them.
+//! Reviews by the API server for rules of policies: to whom a token belongs, and what somebody may do. They are made
+//! with the edge's own credentials, and need its right to create them.
 
 use std::fmt;
 use std::sync::Arc;

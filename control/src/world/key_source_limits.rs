@@ -101,7 +101,9 @@ fn sources_of(policy: &AuthPolicy) -> BTreeSet<KeySource> {
     let entries = policy.rules.iter().flat_map(|block| block.entries.values());
     let methods = entries.filter_map(|entry| match &**entry {
         AuthEntry::Authentication(rule) => Some(&rule.rule.method),
-        AuthEntry::Authorization(_)
+        AuthEntry::Metadata(_)
+        | AuthEntry::Callback(_)
+        | AuthEntry::Authorization(_)
         | AuthEntry::Success(_)
         | AuthEntry::Unauthenticated(_)
         | AuthEntry::Unauthorized(_)
@@ -109,7 +111,11 @@ fn sources_of(policy: &AuthPolicy) -> BTreeSet<KeySource> {
     });
     let sources = methods.filter_map(|method| match method {
         AuthenticationMethod::Jwt(jwt) => Some(jwt.source.clone()),
-        AuthenticationMethod::Anonymous | AuthenticationMethod::Plain(_) | AuthenticationMethod::ApiKey(_) => None,
+        AuthenticationMethod::Introspection(_)
+        | AuthenticationMethod::TokenReview { .. }
+        | AuthenticationMethod::Anonymous
+        | AuthenticationMethod::Plain(_)
+        | AuthenticationMethod::ApiKey(_) => None,
     });
     sources.collect()
 }

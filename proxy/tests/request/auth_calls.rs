@@ -146,6 +146,7 @@ async fn a_token_is_accepted_if_its_server_says_so_and_in_no_other_case() {
         for (outcome, number) in [("answered", 1), ("denied", 2), ("timeout", 2)] {
             bed.until_metric(&count(outcome, number)).await;
         }
+        bed.until_metric("tidegate_auth_call_duration_seconds_count 15").await;
     }
 }
 

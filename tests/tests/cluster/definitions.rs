@@ -74,7 +74,7 @@ impl Followed {
             Event::Unserved { .. } => (self.names, self.unserved) = (None, self.unserved + 1),
             Event::Bookmark { .. } | Event::Resumed { .. } | Event::Watching { .. } | Event::Failing { .. } => {}
             Event::Defined { .. } | Event::Resolved { .. } | Event::ApiServer { .. } | Event::BindFailures { .. } => {}
-            Event::Unlisted { .. } | Event::KeySet { .. } => {}
+            Event::Unlisted { .. } | Event::KeySet { .. } | Event::Unreadable { .. } => {}
         }
     }
 }
