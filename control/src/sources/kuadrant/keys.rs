@@ -140,9 +140,15 @@ fn shared(reader: &Reader<'_>, policy: &ObjectRef, rule: &str, keys: ApiKeys) ->
     let mut before = rules.filter_map(|entry| match &**entry {
         AuthEntry::Authentication(rule) => match &rule.rule.method {
             AuthenticationMethod::ApiKey(keys) => Some(keys),
-            AuthenticationMethod::Anonymous | AuthenticationMethod::Plain(_) | AuthenticationMethod::Jwt(_) => None,
+            AuthenticationMethod::Introspection(_)
+            | AuthenticationMethod::TokenReview { .. }
+            | AuthenticationMethod::Anonymous
+            | AuthenticationMethod::Plain(_)
+            | AuthenticationMethod::Jwt(_) => None,
         },
-        AuthEntry::Authorization(_)
+        AuthEntry::Metadata(_)
+        | AuthEntry::Callback(_)
+        | AuthEntry::Authorization(_)
         | AuthEntry::Success(_)
         | AuthEntry::Unauthenticated(_)
         | AuthEntry::Unauthorized(_)
