@@ -17,7 +17,7 @@ use tidegate_config::project::gateway::{
     BackendTlsPolicy, Gateway, GatewayClass, GrpcRoute, HttpRoute, Layer4Route, ListenerSet, Namespace, ParentRef,
     ReferenceGrant, TlsRoute,
 };
-use tidegate_config::project::kuadrant::{AuthPolicy, RateLimitPolicy};
+use tidegate_config::project::kuadrant::{AuthPolicy, RateLimitPolicy, TokenRateLimitPolicy};
 use tidegate_config::project::{
     ConfigMap, Deployment, EndpointSlice, Ingress, IngressClass, Kept, Meta, Object, Projected, Secret, Service,
     Sharing,
@@ -130,6 +130,7 @@ world! {
     grants: ReferenceGrant(ReferenceGrant),
     backend_tls_policies: BackendTlsPolicy(BackendTlsPolicy),
     rate_limit_policies: RateLimitPolicy(RateLimitPolicy),
+    token_rate_limit_policies: TokenRateLimitPolicy(TokenRateLimitPolicy),
     auth_policies: AuthPolicy(AuthPolicy),
 }
 

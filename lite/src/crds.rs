@@ -18,4 +18,5 @@ pub const GATEWAY_API: &[&str] = &[
 pub const KUADRANT: &[&str] = &[
     include_str!("../crds/kuadrant-v1/kuadrant.io_authpolicies.yaml"),
     include_str!("../crds/kuadrant-v1/kuadrant.io_ratelimitpolicies.yaml"),
+    include_str!("../crds/kuadrant-v1/kuadrant.io_tokenratelimitpolicies.yaml"),
 ];

@@ -36,6 +36,6 @@ mod tests {
     fn every_definition_can_be_read() {
         let read = read();
         let kinds: Vec<_> = read.iter().filter_map(|one| one.as_ref().ok()).map(|one| &*one.identity.kind).collect();
-        assert_eq!(kinds, ["CustomResourceDefinition"; 12]);
+        assert_eq!(kinds, ["CustomResourceDefinition"; 13]);
     }
 }

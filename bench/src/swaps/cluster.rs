@@ -126,6 +126,7 @@ impl Cluster {
             | Kind::UdpRoute
             | Kind::BackendTlsPolicy
             | Kind::RateLimitPolicy
+            | Kind::TokenRateLimitPolicy
             | Kind::AuthPolicy => Vec::new(),
         }
     }

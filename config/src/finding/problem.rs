@@ -58,7 +58,8 @@ pub enum Problem {
         /// Why it cannot be read.
         why: String,
     },
-    /// A policy contradicts itself, cannot be read, or has a condition that cannot be used; it limits nothing.
+    /// A policy contradicts itself, cannot be read, has a condition that cannot be used, or is of a kind that is not
+    /// served; it limits nothing.
     PolicyNotEnforced {
         /// The value as written.
         value: String,

@@ -87,6 +87,10 @@ macro_rules! kinds {
                 name: "RateLimitPolicy", group: KUADRANT, plural: "ratelimitpolicies", versions: ["v1"],
                 scope: Namespaced, definition: Custom, status: Conditions, layer: Policies, access: Neutral,
             },
+            TokenRateLimitPolicy = token_rate_limit_policy::TokenRateLimitPolicy {
+                name: "TokenRateLimitPolicy", group: KUADRANT, plural: "tokenratelimitpolicies", versions: ["v1alpha1"],
+                scope: Namespaced, definition: Custom, status: Conditions, layer: Policies, access: Neutral,
+            },
             AuthPolicy = auth_policy::AuthPolicy {
                 name: "AuthPolicy", group: KUADRANT, plural: "authpolicies", versions: ["v1"],
                 scope: Namespaced, definition: Custom, status: Conditions, layer: Policies, access: Restricts,
@@ -245,6 +249,15 @@ impl Kind {
         self.row().versions
     }
 
+    /// The preferred API version.
+    #[must_use]
+    pub const fn version(self) -> &'static str {
+        match self.versions() {
+            [preferred, ..] => preferred,
+            [] => "",
+        }
+    }
+
     /// Returns `true` if objects of this kind are in a namespace.
     #[must_use]
     pub const fn namespaced(self) -> bool {
@@ -266,7 +279,7 @@ impl Kind {
     /// Returns `true` for policies of Kuadrant, which are inherited along a path.
     #[must_use]
     pub const fn is_inherited_policy(self) -> bool {
-        matches!(self, Self::RateLimitPolicy | Self::AuthPolicy)
+        matches!(self, Self::RateLimitPolicy | Self::TokenRateLimitPolicy | Self::AuthPolicy)
     }
 
     /// Returns `true` if objects of this kind restrict access: requests that they would refuse pass while it is not

@@ -61,7 +61,7 @@ use gateway::{
     BackendTlsPolicy, Gateway, GatewayClass, GrpcRoute, HttpRoute, Layer4Route, ListenerSet, Namespace, ReferenceGrant,
     StatusReading, TlsRoute,
 };
-use kuadrant::{AuthPolicy, RateLimitPolicy};
+use kuadrant::{AuthPolicy, RateLimitPolicy, TokenRateLimitPolicy};
 use raw_object::RawObject;
 
 /// The checked form of the objects of one kind.

@@ -7,7 +7,7 @@ use tidegate_config::object::Kind;
 use tidegate_config::project::{Projected, project};
 
 /// The folders, and the kind of the manifests in each.
-pub(crate) const FOLDERS: [(&str, Kind); 20] = [
+pub(crate) const FOLDERS: [(&str, Kind); 21] = [
     ("auth-policy", Kind::AuthPolicy),
     ("backend-tls-policy", Kind::BackendTlsPolicy),
     ("config-map", Kind::ConfigMap),
@@ -27,6 +27,7 @@ pub(crate) const FOLDERS: [(&str, Kind); 20] = [
     ("service", Kind::Service),
     ("tcp-route", Kind::TcpRoute),
     ("tls-route", Kind::TlsRoute),
+    ("token-rate-limit-policy", Kind::TokenRateLimitPolicy),
     ("udp-route", Kind::UdpRoute),
 ];
 

@@ -40,6 +40,7 @@ pub(crate) fn render(projected: &Projected) -> String {
             render_route::stream_route(&mut out, "udp route", &it.age, &it.parents, it.rule.as_ref())
         }
         Some(Object::RateLimitPolicy(it)) => render_policy::rate_limit_policy(&mut out, it),
+        Some(Object::TokenRateLimitPolicy(it)) => render_policy::token_rate_limit_policy(&mut out, it),
         Some(Object::AuthPolicy(it)) => render_policy::auth_policy(&mut out, it),
         Some(Object::ReferenceGrant(it)) => render_gateway::reference_grant(&mut out, it),
     }

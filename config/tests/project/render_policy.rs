@@ -1,7 +1,7 @@
 //! Projections of Kuadrant's policies as text.
 
 use serde_json::Value;
-use tidegate_config::project::kuadrant::{AuthPolicy, PolicyTargetRef, RateLimitPolicy};
+use tidegate_config::project::kuadrant::{AuthPolicy, PolicyTargetRef, RateLimitPolicy, TokenRateLimitPolicy};
 
 use crate::render::line;
 use crate::render_gateway::named;
@@ -23,6 +23,11 @@ pub(crate) fn rate_limit_policy(out: &mut String, it: &RateLimitPolicy) {
         Err(why) => line(out, format_args!("no limits: {why}")),
     }
     it.left_out.iter().for_each(|why| line(out, format_args!("left out: {why}")));
+}
+
+pub(crate) fn token_rate_limit_policy(out: &mut String, it: &TokenRateLimitPolicy) {
+    named(out, "token rate limit policy", &it.age);
+    target(out, &it.target);
 }
 
 fn target(out: &mut String, it: &Result<PolicyTargetRef, String>) {

@@ -44,6 +44,8 @@ pub enum AttachedPolicy {
     RateLimit(Arc<RateLimitPolicy>),
     /// Authentication and authorisation, with the keys that they accept.
     Auth(Arc<AuthPolicy>),
+    /// Nothing, because policies of its kind are not served.
+    NotServed,
     /// Every request is refused: the object names a policy that does not exist or cannot be used, or an AuthPolicy with
     /// this target is invalid.
     Unusable,

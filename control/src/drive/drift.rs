@@ -93,6 +93,7 @@ mod tests {
                 | Kind::UdpRoute
                 | Kind::BackendTlsPolicy
                 | Kind::RateLimitPolicy
+                | Kind::TokenRateLimitPolicy
                 | Kind::AuthPolicy => Vec::new(),
             };
             running.observe(listed(collection, objects, "1"));

@@ -197,6 +197,7 @@ fn of_web() -> Vec<Event> {
         | Kind::UdpRoute
         | Kind::BackendTlsPolicy
         | Kind::RateLimitPolicy
+        | Kind::TokenRateLimitPolicy
         | Kind::AuthPolicy => Vec::new(),
     };
     Kind::ALL.map(|kind| listed(Collection { kind, namespace: None }, objects(kind), "1")).into()

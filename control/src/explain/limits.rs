@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 use tidegate_config::model::{Applies, Attributes, Head, Limit, Overridden, PathPolicies};
+use tidegate_config::object::ObjectRef;
+use tidegate_config::project::kuadrant::TokenRateLimitPolicy;
 
 use super::RuleView;
 
@@ -21,6 +23,9 @@ pub struct PathView {
     pub limits: Vec<LimitView>,
     /// The entries of policies of the path that are not in effect.
     pub overridden: Vec<Overridden>,
+    /// Policies of the path that have no effect, because their kind is not served.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_served: Vec<ObjectRef>,
 }
 
 /// A limit in effect.
@@ -72,7 +77,8 @@ impl PathView {
         let without = without.map(|limit| LimitView { limit: Limit::clone(limit), counts: Counts::NoIdentity });
         let limits = in_effect.chain(by_identity).chain(without).collect();
         let rules = policies.auth.as_ref().map(|auth| RuleView::all(auth)).unwrap_or_default();
-        Self { closed: policies.closed, rules, limits, overridden: policies.overridden.to_vec() }
+        let (overridden, not_served) = (policies.overridden.to_vec(), policies.not_served.to_vec());
+        Self { closed: policies.closed, rules, limits, overridden, not_served }
     }
 }
 
@@ -111,6 +117,9 @@ impl fmt::Display for PathView {
         }
         for Overridden { policy, name, winner } in &self.overridden {
             writeln!(f, "  policy   {name} of {policy} is overridden by {winner}")?;
+        }
+        for policy in &self.not_served {
+            writeln!(f, "  policy   {policy} has no effect: {}", TokenRateLimitPolicy::NOT_SERVED)?;
         }
         Ok(())
     }

@@ -112,8 +112,8 @@ fn patch(object: &ObjectRef, record: &EventRecord, body: Value) -> Prepared {
 fn event(object: &ObjectRef, uid: Uid, record: &EventRecord, by: &str, at: Timestamp) -> Event {
     let text = |text: &str| Some(text.to_owned());
     let api_version = match object.kind.group() {
-        "" => "v1".to_owned(),
-        group => format!("{group}/v1"),
+        "" => object.kind.version().to_owned(),
+        group => format!("{group}/{}", object.kind.version()),
     };
     let of = &object.name;
     Event {

@@ -104,7 +104,7 @@ fn by_kind(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment {
         | Kind::ConfigMap
         | Kind::ReferenceGrant => Attachment::reporting(object, world),
         Kind::BackendTlsPolicy => gateway::attach_policy(reader, object),
-        Kind::RateLimitPolicy | Kind::AuthPolicy => kuadrant::attach(reader, object),
+        Kind::RateLimitPolicy | Kind::TokenRateLimitPolicy | Kind::AuthPolicy => kuadrant::attach(reader, object),
     }
 }
 

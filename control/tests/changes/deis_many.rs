@@ -50,6 +50,7 @@ fn running() -> Bench {
             | Kind::UdpRoute
             | Kind::BackendTlsPolicy
             | Kind::RateLimitPolicy
+            | Kind::TokenRateLimitPolicy
             | Kind::AuthPolicy => &[],
         };
         assert_eq!(bench.list(kind, objects), None);

@@ -432,3 +432,39 @@ fn a_policy_that_contradicts_itself_affects_nothing() {
         assert_eq!(reasons, ["Invalid"], "{invalid}: {:?}", status.conditions);
     }
 }
+
+#[test]
+fn a_policy_of_tokens_has_no_effect_and_its_status_says_so() {
+    const TOKENS: Kind = Kind::TokenRateLimitPolicy;
+    let mut bench = running();
+    bench.apply(Kind::HttpRoute, route("web", "web.test"));
+    let tokens = |bench: &mut Bench, target: &str| {
+        bench.apply(TOKENS, manifest("t", 1, target, "free 20000"));
+        bench.reconcile();
+    };
+    let own = object(TOKENS, "t");
+    let not_served = "Accepted True Accepted; Enforced False NotServed: limits of tokens are not served by this edge";
+    for target in ["Gateway edge", "Gateway edge/web", "HTTPRoute web", "HTTPRoute web/first"] {
+        tokens(&mut bench, target);
+        check_status_of(&bench, &own, not_served);
+    }
+    policy(&mut bench, "r", 2, "HTTPRoute web", "ip 60");
+    check(&mut bench, [["ip 60 (r)"; 2]; 2]);
+    check_status_of(&bench, &own, not_served);
+    let all = bench.reconciler.model().compiled().all_findings();
+    let found: Vec<String> = all.iter().filter(|finding| finding.object == own).map(ToString::to_string).collect();
+    assert!(matches!(&found[..], [one] if one.contains("so the policy is not enforced")), "{found:?}");
+    tokens(&mut bench, "HTTPRoute none");
+    check_status_of(&bench, &own, "Accepted False TargetNotFound: HTTPRoute shop/none does not exist");
+    bench.delete(Kind::HttpRoute, "web");
+    tokens(&mut bench, "Gateway edge");
+    check_status_of(
+        &bench,
+        &own,
+        "Accepted True Accepted; Enforced False Unknown: not in the path of any accepted route",
+    );
+    // Routes do not name it, as if it limited something.
+    bench.delete(TOKENS, "t");
+    bench.reconcile();
+    assert_eq!(bench.reconciler.desired_reports().status(&own), None);
+}

@@ -1,6 +1,6 @@
 //! Explanations of requests to Gateways: the listener, and the reasons why routes match or do not.
 
-use tidegate_control::options::{GatewayApi, GatewayServices, Sources};
+use tidegate_control::options::{GatewayApi, GatewayServices, Kuadrant, Sources};
 
 use super::*;
 
@@ -379,5 +379,40 @@ fn preflights_are_answered_for_a_rule_and_for_a_share() {
     ] {
         let said = said(&cluster, &format!("http://shop.example{path}"), Some("OPTIONS"), lines);
         check(&said, "answer", &[want]);
+    }
+}
+
+#[test]
+fn a_policy_of_a_kind_that_is_not_served_is_named_on_its_paths() {
+    let policy = |target: Value| {
+        let limits = json!({"free": {"rates": [{"limit": 20_000, "window": "24h"}]}});
+        object(Kind::TokenRateLimitPolicy, "tokens", 2022, &json!({"targetRef": target, "limits": limits}))
+    };
+    let target = |kind: &str, name: &str, section: Option<&str>| {
+        let mut target = json!({"group": "gateway.networking.k8s.io", "kind": kind, "name": name});
+        section.into_iter().for_each(|section| target["sectionName"] = section.into());
+        target
+    };
+    let web = json!([{"matches": [{"path": {"value": "/a"}}]}, {"matches": [{"path": {"value": "/b"}}]}]);
+    let options = Options {
+        sources: Sources { kuadrant: Some(Kuadrant::default()), ..options(&["192.0.2.1"]).sources },
+        ..options(&["192.0.2.1"])
+    };
+    let line = "TokenRateLimitPolicy shop/tokens has no effect: limits of tokens are not served by this edge";
+    for (target, want) in [
+        (target("Gateway", "edge", None), [&[line][..], &[line]]),
+        (target("HTTPRoute", "web", Some("rule-2")), [&[], &[line]]),
+        (target("HTTPRoute", "none", None), [&[], &[]]),
+    ] {
+        let objects = [
+            class(),
+            gateway("edge", json!([{"name": "http", "port": 80, "protocol": "HTTP"}])),
+            route("web", 2021, json!({"name": "edge"}), json!(["shop.example"]), web.clone()),
+            policy(target),
+        ];
+        let cluster = Cluster::of(options.clone(), &objects);
+        for (path, want) in ["/a", "/b"].into_iter().zip(want) {
+            check(&said(&cluster, &format!("http://shop.example{path}"), None, &[]), "policy", want);
+        }
     }
 }

@@ -88,6 +88,7 @@ impl Cluster {
             Kind::BackendTlsPolicy,
             Kind::RateLimitPolicy,
             Kind::RateLimitPolicy,
+            Kind::TokenRateLimitPolicy,
             Kind::AuthPolicy,
             Kind::AuthPolicy,
             Kind::ConfigMap,
@@ -235,7 +236,7 @@ fn pick(die: &mut Rng, kind: Kind, crowd: u32) -> ObjectRef {
         Kind::Namespace => NAMESPACES[die.usize(0..2)].to_owned(),
         Kind::ConfigMap => "authorities".to_owned(),
         Kind::HttpRoute => format!("g{}", die.u32(0..3 * crowd)),
-        Kind::RateLimitPolicy | Kind::AuthPolicy => format!("p{}", die.u32(0..4)),
+        Kind::RateLimitPolicy | Kind::TokenRateLimitPolicy | Kind::AuthPolicy => format!("p{}", die.u32(0..4)),
         kind if kind.is_of_gateway_api() => format!("g{}", die.u32(0..3)),
         kind => panic!("{kind} is not made"),
     };

@@ -70,7 +70,7 @@ fn parts(die: &mut Rng, object: &ObjectRef) -> (Value, Value, Value) {
             }
             json!({"targetRefs": [target], "validation": validation})
         }
-        Kind::RateLimitPolicy => rate_limits(die),
+        Kind::RateLimitPolicy | Kind::TokenRateLimitPolicy => rate_limits(die),
         Kind::AuthPolicy => rules(die),
         kind => panic!("{kind} is not made"),
     };

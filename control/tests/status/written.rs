@@ -15,7 +15,7 @@ use super::gateways::{api, listeners, of, to_pods};
 const API: &str = "/apis/gateway.networking.k8s.io/v1";
 
 /// The writes that are expected: of each of them at least one.
-const WRITES: [&str; 16] = [
+const WRITES: [&str; 17] = [
     "POST /apis/coordination.k8s.io/v1/namespaces/default/leases",
     "POST /apis/events.k8s.io/v1/namespaces/default/events",
     "PATCH /apis/networking.k8s.io/v1/namespaces/default/ingresses/one/status",
@@ -30,6 +30,7 @@ const WRITES: [&str; 16] = [
     "PATCH /apis/gateway.networking.k8s.io/v1/namespaces/shop/udproutes/route/status",
     "PATCH /apis/gateway.networking.k8s.io/v1/namespaces/shop/backendtlspolicies/policy/status",
     "PATCH /apis/kuadrant.io/v1/namespaces/shop/ratelimitpolicies/policy/status",
+    "PATCH /apis/kuadrant.io/v1alpha1/namespaces/shop/tokenratelimitpolicies/policy/status",
     "PATCH /api/v1/namespaces/shop/services/one-tidegate",
     "PATCH /apis/discovery.k8s.io/v1/namespaces/shop/endpointslices/one-tidegate-ipv4",
 ];
@@ -86,11 +87,15 @@ async fn create_objects(api: &Api) {
         .await;
     let target = json!({"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "one"});
     let limits = json!({"ip": {"rates": [{"limit": 5, "window": "1m"}]}});
-    let policy = json!({
-        "apiVersion": "kuadrant.io/v1", "kind": "RateLimitPolicy", "metadata": {"name": "policy"},
-        "spec": {"targetRef": target, "limits": limits},
-    });
-    api.create("/apis/kuadrant.io/v1/namespaces/shop/ratelimitpolicies", policy).await;
+    for (version, kind, plural) in
+        [("v1", "RateLimitPolicy", "ratelimitpolicies"), ("v1alpha1", "TokenRateLimitPolicy", "tokenratelimitpolicies")]
+    {
+        let policy = json!({
+            "apiVersion": format!("kuadrant.io/{version}"), "kind": kind, "metadata": {"name": "policy"},
+            "spec": {"targetRef": target, "limits": limits},
+        });
+        api.create(&format!("/apis/kuadrant.io/{version}/namespaces/shop/{plural}"), policy).await;
+    }
 }
 
 /// Waits until all of these requests were sent, and returns the others that came before.

@@ -43,6 +43,8 @@ pub struct PathPolicies {
     pub without_identity: Box<[Arc<Limit>]>,
     /// The entries of policies of the path that are not in effect.
     pub overridden: Box<[Overridden]>,
+    /// Policies of the path whose kind is not served, so that they have no effect.
+    pub not_served: Box<[ObjectRef]>,
     /// The names in lower case of the headers by which these policies decide, as far as a header can be mistaken for
     /// one of them. See [`Self::with_headers`].
     #[serde(skip)]
@@ -192,7 +194,7 @@ impl PathPolicies {
         let limits = self.limits.iter().chain(&self.identity_limits).chain(&self.without_identity);
         let limits = limits.map(|limit| limit.id.policy());
         let rules = self.auth.iter().flat_map(|auth| auth.ids()).map(|rule| rule.policy);
-        limits.chain(rules).chain(self.overridden.iter().map(|overridden| &overridden.policy))
+        limits.chain(rules).chain(self.overridden.iter().map(|overridden| &overridden.policy)).chain(&self.not_served)
     }
 }
 

@@ -6,7 +6,9 @@ mod expressions;
 mod fields;
 mod policy;
 mod rate_limit_policy;
+mod token_rate_limit_policy;
 
 pub use auth_policy::AuthPolicy;
 pub use policy::{MergeStrategy, PolicyBlock, PolicyScope, PolicyTargetRef};
 pub use rate_limit_policy::RateLimitPolicy;
+pub use token_rate_limit_policy::TokenRateLimitPolicy;

@@ -16,10 +16,10 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// The resource of a kind. Every kind that Tidegate reads is served as `v1` of its group.
+    /// The resource of a kind, in the version that is preferred.
     #[must_use]
     pub fn of(kind: Kind) -> Self {
-        Self::new(kind.group(), "v1", kind.plural())
+        Self::new(kind.group(), kind.version(), kind.plural())
     }
 
     /// The resource of CustomResourceDefinitions.

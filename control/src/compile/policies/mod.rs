@@ -180,11 +180,12 @@ fn entry(
 /// The effective policies of a path, whose policies are given from the least specific to the most specific.
 fn effective(path: &[&PolicyClaim]) -> PathPolicies {
     let closed = path.iter().any(|claim| claim.attached == AttachedPolicy::Unusable);
-    let (mut limits, mut rules) = (Vec::new(), Vec::new());
+    let (mut limits, mut rules, mut not_served) = (Vec::new(), Vec::new(), Vec::new());
     for PolicyClaim { policy, attached, .. } in path {
         match attached {
             AttachedPolicy::RateLimit(read) => limits.extend(read.limits.iter().map(|block| Source { policy, block })),
             AttachedPolicy::Auth(read) => rules.extend(read.rules.iter().map(|block| Source { policy, block })),
+            AttachedPolicy::NotServed => not_served.push(policy.clone()),
             AttachedPolicy::Unusable => {}
         }
     }
@@ -208,6 +209,7 @@ fn effective(path: &[&PolicyClaim]) -> PathPolicies {
         identity_limits: identity_limits.into(),
         without_identity: without_identity.into(),
         overridden: overridden.into(),
+        not_served: not_served.into(),
         headers: Box::default(),
     }
     .with_headers()

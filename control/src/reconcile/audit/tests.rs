@@ -132,6 +132,7 @@ impl Bench {
                 | Kind::UdpRoute
                 | Kind::BackendTlsPolicy
                 | Kind::RateLimitPolicy
+                | Kind::TokenRateLimitPolicy
                 | Kind::AuthPolicy => Vec::new(),
             };
             let (resource_version, received) = ("1".into(), bench.now);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tidegate_config::model::{ListenerOrigin, ListenerPolicies, PathPolicies};
 use tidegate_config::object::{Kind, ObjectRef};
 use tidegate_config::project::gateway::OwnStatus;
+use tidegate_config::project::kuadrant::TokenRateLimitPolicy;
 
 use crate::attachment::{AttachedPolicy, Conditions, Key, ListenerRef, MergedListener, PolicyClaim, PolicySection};
 use crate::reconcile::model::Model;
@@ -24,6 +25,8 @@ struct Effect {
     without_identity: BTreeSet<Arc<str>>,
     /// The policies that override entries of it on some path.
     winners: BTreeSet<ObjectRef>,
+    /// Whether its kind is not served.
+    is_not_served: bool,
 }
 
 impl Effect {
@@ -38,6 +41,7 @@ impl Effect {
         }
         let without = path.without_identity.iter().filter(|limit| limit.id.policy() == policy);
         self.without_identity.extend(without.map(|limit| Arc::clone(limit.id.name())));
+        self.is_not_served |= path.not_served.contains(policy);
         let lost = path.overridden.iter().filter(|overridden| overridden.policy == *policy);
         self.winners.extend(lost.map(|overridden| overridden.winner.clone()));
     }
@@ -85,6 +89,9 @@ fn condition(generation: i64, effect: &Effect, left_out: &[String]) -> Condition
     match effect {
         Effect { has_paths: false, .. } => {
             put("False", "Unknown", "not in the path of any accepted route".to_owned());
+        }
+        Effect { is_not_served: true, .. } => {
+            put("False", "NotServed", TokenRateLimitPolicy::NOT_SERVED.to_owned());
         }
         Effect { refusing, .. } if !refusing.is_empty() => {
             let why: Vec<&str> = refusing.iter().map(String::as_str).collect();

@@ -135,7 +135,7 @@ fn shared(reader: &Reader<'_>, policy: &ObjectRef, rule: &str, keys: ApiKeys) ->
     let claims = reader.topology().get(policy).map_or(&[][..], |before| &before.other_claims().policies);
     let rules = claims.iter().filter_map(|claim| match &claim.attached {
         AttachedPolicy::Auth(read) => read.rules.as_ref().ok()?.entries.get(rule),
-        AttachedPolicy::RateLimit(_) | AttachedPolicy::Unusable => None,
+        AttachedPolicy::RateLimit(_) | AttachedPolicy::NotServed | AttachedPolicy::Unusable => None,
     });
     let mut before = rules.filter_map(|entry| match &**entry {
         AuthEntry::Authentication(rule) => match &rule.rule.method {

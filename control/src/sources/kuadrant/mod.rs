@@ -1,5 +1,5 @@
 //! Kuadrant's policies, which attach to the paths through a Gateway, a listener, a route or a rule: RateLimitPolicy
-//! with limits, AuthPolicy with authentication and authorisation.
+//! with limits, AuthPolicy with authentication and authorisation; and TokenRateLimitPolicy, which has no effect.
 //!
 //! The compiler combines the policies of a path, and so decides which are in effect; here only a policy's own target
 //! and form are judged.
@@ -25,7 +25,7 @@ use crate::world::InheritedPolicy;
 /// Policies for the paths of the Gateway API. A cluster may lack their definitions.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     enabled: |options| options.sources.kuadrant.is_some(),
-    kinds: &[Kind::RateLimitPolicy, Kind::AuthPolicy],
+    kinds: &[Kind::RateLimitPolicy, Kind::TokenRateLimitPolicy, Kind::AuthPolicy],
     required: &[],
     beside: Some(Kind::RateLimitPolicy),
     by_name: &[],
@@ -115,6 +115,7 @@ fn orphan(reader: &Reader<'_>, object: &ObjectRef) -> Attachment {
 pub(super) fn attached(reader: &mut Reader<'_>, policy: InheritedPolicy<'_>) -> (AttachedPolicy, Vec<Finding>) {
     match policy {
         InheritedPolicy::RateLimit(policy) => (AttachedPolicy::RateLimit(Arc::clone(policy)), Vec::new()),
+        InheritedPolicy::TokenRateLimit(_) => (AttachedPolicy::NotServed, Vec::new()),
         InheritedPolicy::Auth(policy) => {
             let (policy, findings) = keys::with_keys(reader, policy);
             (AttachedPolicy::Auth(policy), findings)
@@ -126,7 +127,7 @@ pub(super) fn attached(reader: &mut Reader<'_>, policy: InheritedPolicy<'_>) -> 
 /// which requests may pass.
 fn closing(policy: InheritedPolicy<'_>) -> Option<AttachedPolicy> {
     match policy {
-        InheritedPolicy::RateLimit(_) => None,
+        InheritedPolicy::RateLimit(_) | InheritedPolicy::TokenRateLimit(_) => None,
         InheritedPolicy::Auth(_) => Some(AttachedPolicy::Unusable),
     }
 }
