@@ -1,7 +1,6 @@
 //! The state machine of the control loop: from events to the parts of the next snapshot. Synchronous, and the time is
 //! an argument.
 
-mod attaching;
 mod attachment_diff;
 mod audit;
 mod backlog;
@@ -15,6 +14,7 @@ mod model;
 mod names;
 mod observe;
 mod rank;
+mod refreshing;
 mod report;
 mod secrets;
 mod waits;
@@ -142,12 +142,12 @@ impl Reconciler {
         self.listing = listing.still_serving(collections);
     }
 
-    /// Attaches changed objects, and compiles the next batch. `None` if there is nothing to do.
+    /// Refreshes changed objects, and compiles the next batch. `None` if there is nothing to do.
     pub fn reconcile(&mut self, now: Instant) -> Option<Step> {
         if !self.running() {
             return self.start(now);
         }
-        self.attach_pending();
+        self.refresh_stale();
         let due = self.waits.first_end().is_some_and(|end| end <= now);
         let stale = self.names.stale() || self.key_sources.stale() || self.secrets.stale();
         if self.backlog.is_empty() && !due && !stale && !self.holding.commanded() {
@@ -155,10 +155,10 @@ impl Reconciler {
         }
         let mut batch = self.backlog.take(self.model.options.pace.share, now);
         for (object, reason) in std::mem::take(&mut batch.objects) {
-            self.attach(&object, &reason);
+            self.refresh(&object, &reason);
         }
         // An object of the slow lane may change the listeners of a Gateway.
-        self.attach_pending();
+        self.refresh_stale();
         self.backlog
             .pull_in_related(&mut batch, |unit| unit.services(&self.model.topology, &self.model.compiled.parts));
         let oldest = batch.oldest;

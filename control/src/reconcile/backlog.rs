@@ -1,4 +1,4 @@
-//! The backlog: objects to attach and units to compile, each with the reason.
+//! The backlog: objects whose attachments are to be refreshed and units to compile, each with the reason.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,8 +18,8 @@ use crate::sample::Sample;
 /// Work in the queue.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Work {
-    /// An object to attach again, because a key with very many dependents changed.
-    Attach(ObjectRef),
+    /// An object whose attachment is to be refreshed, because a key with very many dependents changed.
+    Refresh(ObjectRef),
     Compile(Unit),
 }
 
@@ -44,7 +44,7 @@ struct WaitingUnit {
     left: BTreeSet<ObjectName>,
 }
 
-/// Objects whose attachments are out of date, those of earlier layers first: an object is attached after those that it
+/// Objects whose attachments are out of date, those of earlier layers first: one is refreshed after the objects that it
 /// attaches to.
 #[derive(Debug, Default)]
 struct StaleObjects(BTreeMap<(Layer, ObjectRef), Reason>);
@@ -78,7 +78,7 @@ pub(super) struct Backlog {
     units: BTreeMap<Unit, WaitingUnit>,
     /// The objects in the queue.
     objects: BTreeMap<ObjectRef, Reason>,
-    /// Objects to attach in the next step, before anything is compiled.
+    /// Objects to refresh in the next step, before anything is compiled.
     stale: StaleObjects,
     /// The units in the queue, by the Services that claims for them no longer use.
     leaving: BTreeMap<ObjectName, BTreeSet<Unit>>,
@@ -153,8 +153,8 @@ impl Backlog {
         self.queue.is_empty() && self.stale.is_empty()
     }
 
-    /// Attaches an object in the next step.
-    pub(super) fn attach_next(&mut self, object: &ObjectRef, reason: &Reason) {
+    /// Refreshes an object in the next step.
+    pub(super) fn mark_stale(&mut self, object: &ObjectRef, reason: &Reason) {
         self.stale.add(object, reason);
     }
 
@@ -167,30 +167,30 @@ impl Backlog {
         }
     }
 
-    /// Attaches the dependents of one key at once, if they fit into a turn of the slow lane. Otherwise they and the
+    /// Refreshes the dependents of one key at once, if they fit into a turn of the slow lane. Otherwise they and the
     /// resulting units wait in the slow lane, so that live changes are not delayed.
-    pub(super) fn attach_all(&mut self, objects: &BTreeSet<ObjectRef>, reason: &Reason, model: &Model) {
+    pub(super) fn refresh_all(&mut self, objects: &BTreeSet<ObjectRef>, reason: &Reason, model: &Model) {
         if objects.len() <= model.options.pace.share.slow_batch_max {
-            objects.iter().for_each(|object| self.attach_next(object, reason));
+            objects.iter().for_each(|object| self.mark_stale(object, reason));
             return;
         }
         let reason = Reason { lane: Lane::Slow, ..reason.clone() };
         for object in objects {
             let rank = rank::of_object(&self.order, object, &model.topology);
-            self.attach_later(object, &reason, rank);
+            self.refresh_later(object, &reason, rank);
         }
     }
 
-    /// Queues an object to be attached.
-    fn attach_later(&mut self, object: &ObjectRef, reason: &Reason, rank: u64) {
+    /// Queues an object to be refreshed.
+    fn refresh_later(&mut self, object: &ObjectRef, reason: &Reason, rank: u64) {
         match self.objects.get_mut(object) {
             None => drop(self.objects.insert(object.clone(), reason.clone())),
             Some(before) => before.join(reason),
         }
-        self.queue.add(Work::Attach(object.clone()), Lane::Slow, rank, reason.received);
+        self.queue.add(Work::Refresh(object.clone()), Lane::Slow, rank, reason.received);
     }
 
-    /// The next object to attach in this step.
+    /// The next object to refresh in this step.
     pub(super) fn next_stale(&mut self) -> Option<(ObjectRef, Reason)> {
         self.stale.take()
     }
@@ -215,7 +215,7 @@ impl Backlog {
         for (work, since) in self.queue.take(share, now) {
             batch.oldest = Some(batch.oldest.map_or(since, |oldest| oldest.min(since)));
             match work {
-                Work::Attach(object) => {
+                Work::Refresh(object) => {
                     batch.objects.extend(self.objects.remove(&object).map(|reason| (object, reason)));
                 }
                 Work::Compile(unit) => {

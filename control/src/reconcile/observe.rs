@@ -38,7 +38,7 @@ impl Reconciler {
             Event::Defined { kind, release, received } => {
                 if self.model.world.define(kind, release) {
                     let classes = self.model.topology.dependents(&Key::Definitions).cloned().collect();
-                    self.attach_dependents(&classes, Cause::Defined { defined: kind }, Lane::Slow, received);
+                    self.refresh_dependents(&classes, Cause::Defined { defined: kind }, Lane::Slow, received);
                 }
             }
             Event::Resumed { collection, received, .. } => self.synced(&collection, received),
@@ -54,19 +54,19 @@ impl Reconciler {
                 if self.key_sources.contains(&source) && self.model.world.fetch(source.clone(), fetched) {
                     let cause = Cause::Fetched { url: Arc::clone(source.url()) };
                     let policies = self.model.topology.dependents(&Key::KeySet(Box::new(source))).cloned().collect();
-                    self.attach_dependents(&policies, cause, Lane::Fast, now);
+                    self.refresh_dependents(&policies, cause, Lane::Fast, now);
                 }
             }
             Event::ApiServer { sockets } => {
                 self.model.world.api_server = sockets;
                 let dependents = self.model.topology.dependents(&Key::ApiServer).cloned().collect();
-                self.attach_dependents(&dependents, Cause::ApiServer, Lane::Slow, now);
+                self.refresh_dependents(&dependents, Cause::ApiServer, Lane::Slow, now);
                 self.recheck_endpoint_addresses(now);
             }
             Event::BindFailures { sockets } => {
                 let before = std::mem::replace(&mut self.model.world.unopened, sockets);
                 let gateways = self.model.topology.with_changed_sockets(&before, &self.model.world.unopened);
-                self.attach_dependents(&gateways, Cause::BindFailures, Lane::Fast, now);
+                self.refresh_dependents(&gateways, Cause::BindFailures, Lane::Fast, now);
             }
             Event::Failing { collection, denied, .. } => self.listing.fails(collection, denied, now),
             Event::Watching { collection } => self.listing.recovers(&collection, now),
@@ -107,7 +107,7 @@ impl Reconciler {
         let Applied { changed, displaced } = self.model.world.apply(projected);
         let cause = Cause::Changed { object: key.clone(), resource_version: version };
         let policies = self.model.accepting(&key, secret.as_ref());
-        self.attach_dependents(&policies, cause.clone(), lane, received);
+        self.refresh_dependents(&policies, cause.clone(), lane, received);
         for loser in displaced {
             self.changed(&loser, cause.clone(), lane, received);
         }
@@ -123,7 +123,7 @@ impl Reconciler {
         let Applied { changed, displaced } = self.model.world.delete(&object);
         let cause = Cause::Deleted { object: object.clone() };
         let policies = self.model.accepting(&object, secret.as_ref());
-        self.attach_dependents(&policies, cause.clone(), lane, received);
+        self.refresh_dependents(&policies, cause.clone(), lane, received);
         for other in displaced {
             self.changed(&other, cause.clone(), lane, received);
         }
@@ -174,7 +174,7 @@ impl Reconciler {
         // Restored objects are attached already; those that have changed since are queued one by one.
         if unlisted || first && !restored {
             let dependents = self.model.topology.dependents_of_kind(collection.kind).cloned().collect();
-            self.attach_dependents(&dependents, Cause::Listed { listed: collection.kind }, Lane::Slow, received);
+            self.refresh_dependents(&dependents, Cause::Listed { listed: collection.kind }, Lane::Slow, received);
         }
         if first {
             // Reports that waited for this collection can be written now.

@@ -1,5 +1,5 @@
-//! Attaching: a change finds the dependent objects, which are attached again; if the result differs, units are queued
-//! for compilation.
+//! Refreshing: a change finds the dependent objects, whose attachments are derived again; if the result differs, units
+//! are queued for compilation.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl Reconciler {
             return;
         }
         let reason = Reason { cause: Arc::new(cause), lane, received, own: true };
-        self.backlog.attach_next(object, &reason);
+        self.backlog.mark_stale(object, &reason);
         if object.kind == Kind::EndpointSlice && object.name == *KUBERNETES {
             self.recheck_endpoint_addresses(received);
         }
@@ -34,12 +34,12 @@ impl Reconciler {
         let keys = [Key::Object(object.clone()), in_namespace, Key::Any(object.kind)];
         for key in keys {
             let dependents = self.model.topology.dependents(&key).cloned().collect();
-            self.backlog.attach_all(&dependents, &reason, &self.model);
+            self.backlog.refresh_all(&dependents, &reason, &self.model);
         }
     }
 
-    /// Attaches again the dependents of a changed key that is not an object.
-    pub(super) fn attach_dependents(
+    /// Refreshes the dependents of a changed key that is not an object.
+    pub(super) fn refresh_dependents(
         &mut self,
         objects: &BTreeSet<ObjectRef>,
         cause: Cause,
@@ -48,7 +48,7 @@ impl Reconciler {
     ) {
         if self.running() {
             let reason = Reason { cause: Arc::new(cause), lane, received, own: false };
-            self.backlog.attach_all(objects, &reason, &self.model);
+            self.backlog.refresh_all(objects, &reason, &self.model);
         }
     }
 
@@ -72,15 +72,15 @@ impl Reconciler {
         }
     }
 
-    /// Attaches the objects that must be attached before anything is compiled.
-    pub(super) fn attach_pending(&mut self) {
+    /// Refreshes the objects that must be refreshed before anything is compiled.
+    pub(super) fn refresh_stale(&mut self) {
         while let Some((object, reason)) = self.backlog.next_stale() {
-            self.attach(&object, &reason);
+            self.refresh(&object, &reason);
         }
     }
 
-    /// Attaches an object again, and queues the affected units.
-    pub(super) fn attach(&mut self, object: &ObjectRef, reason: &Reason) {
+    /// Derives the attachment of an object again, and queues the affected units.
+    pub(super) fn refresh(&mut self, object: &ObjectRef, reason: &Reason) {
         let attachment = attach(&self.model.world, &self.model.options, &self.model.topology, object);
         let replaced = self.model.replace(object, attachment);
         let nothing = Attachment::default();
@@ -123,9 +123,9 @@ impl Reconciler {
         let others = Reason { own: false, ..reason.clone() };
         for key in &diff.keys {
             let dependents = self.model.topology.dependents(key).cloned().collect();
-            self.backlog.attach_all(&dependents, &others, &self.model);
+            self.backlog.refresh_all(&dependents, &others, &self.model);
         }
-        self.backlog.attach_all(&conflicting, &others, &self.model);
+        self.backlog.refresh_all(&conflicting, &others, &self.model);
         // Dependencies of a Service, such as settings of its routes, do not change its endpoints.
         if object.kind == Kind::Service && reason.own {
             self.endpoints_changed(object.name.clone(), reason);
