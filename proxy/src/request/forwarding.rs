@@ -1,13 +1,11 @@
 //! The state of a request that goes to an endpoint, until its end: its target, its charges, its deadlines and its
 //! attempts. A driver calls it for decisions and reports events to it; it does not know sessions of drivers.
 
-mod attempt;
-mod compression;
+mod attempts;
 mod copies;
 mod deadline;
 mod edits;
 mod charges;
-mod retries;
 mod session;
 
 use std::sync::Arc;
@@ -30,10 +28,10 @@ use crate::upstream::attempt::{AttemptOutcome, Attempts};
 use crate::upstream::balance::Random;
 use copies::begin_copies;
 
-pub(crate) use attempt::UpstreamAttempt;
+pub(crate) use attempts::UpstreamAttempt;
 pub(super) use charges::Charges;
-pub(crate) use compression::Coding;
 pub(super) use deadline::head_deadline;
+pub(crate) use edits::Coding;
 pub(super) use session::Session;
 
 /// A request that goes to an endpoint.

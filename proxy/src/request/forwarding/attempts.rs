@@ -1,14 +1,42 @@
-//! Decides whether a failed request is retried with another endpoint, and when.
+//! The attempts of a forwarded request: the data of one for drivers, and whether a failed one is followed by another
+//! with another endpoint, and when.
 
 use std::time::{Duration, Instant};
 
-use tidegate_config::model::RetryPolicy;
+use tidegate_config::model::{Effective, Endpoint, RetryPolicy, Target};
 
 use super::Forwarding;
 use crate::observe::metrics::Connect;
 use crate::reason::Reason;
 use crate::upstream::attempt::AttemptOutcome;
 use crate::upstream::retry::{self, Failed, FailureStage};
+
+/// The endpoint of an attempt, with its settings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UpstreamAttempt<'a> {
+    /// The settings that apply.
+    pub(crate) effective: &'a Effective,
+    /// The target.
+    pub(crate) target: &'a Target,
+    /// The endpoint.
+    pub(crate) endpoint: &'a Endpoint,
+    /// Whether the request asks for an upgrade and may have it.
+    pub(crate) upgrade: bool,
+    /// Whether it needs an HTTP/2 connection without other requests.
+    pub(crate) alone: bool,
+    /// The time left until the deadline of the response's head; `None` for no limit.
+    pub(crate) remaining: Option<Duration>,
+    /// The time left until the deadline of the response's end; `None` for no limit.
+    pub(crate) response: Option<Duration>,
+}
+
+impl UpstreamAttempt<'_> {
+    /// The maximum time for opening a connection.
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        let limit = self.effective.connect_timeout;
+        self.remaining.map_or(limit, |left| left.min(limit))
+    }
+}
 
 impl Forwarding {
     /// No connection could be opened, for this reason. Returns `true` to try another endpoint.
