@@ -126,12 +126,12 @@ mod tests {
 
     use super::*;
 
-    fn key(rule: u8, key: &str, credential: &str) -> CacheKey {
-        CacheKey { rule: [rule; 16], key: key.into(), credential: credential.into() }
+    fn key(rule: u8, key: &str, client: &str) -> CacheKey {
+        CacheKey { rule: [rule; 16], key: key.into(), client: client.into() }
     }
 
     #[test]
-    fn an_answer_is_kept_for_its_rule_key_and_credential() {
+    fn an_answer_is_kept_for_its_rule_key_and_client() {
         let answers = KeptAnswers::default();
         let value = Arc::new(json!({"sub": "anna"}));
         answers.keep(&key(1, "/", "t"), &value, Duration::from_secs(60));

@@ -14,6 +14,7 @@ mod lite;
 mod objects;
 mod outage;
 mod pods;
+mod reviews;
 mod rights;
 mod served;
 mod size;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         rights::a_role_in_a_namespace_is_enough_for_that,
         rights::secrets_by_name_need_no_other_right,
         deis::its_roles_are_enough_for_applications,
+        reviews::accounts_send_what_their_roles_allow,
         rights::the_role_matches_the_requests,
     ];
     let on_demand: &[Case] = &cases![size::it_starts_with_many_routes];

@@ -187,20 +187,18 @@ impl<'d, H: Head + ?Sized, F: AuthFacts + ?Sized> Decision<'d, '_, H, F> {
         if self.calls.is_empty() { Ok(()) } else { Err(Stop::Waits) }
     }
 
-    /// The answer to the call of a rule; `None` if it has to be waited for.
+    /// The answer to the call of a rule; `None` if it has to be waited for. `client` is what identifies the client, if
+    /// the answer is about it.
     fn answer<R>(
         &mut self,
         place: CallPlace,
         rule: &AuthRule<R>,
-        credential: &str,
+        client: &str,
         call: impl FnOnce(&Self) -> Result<AuthCall, CallFault>,
     ) -> Option<CallAnswer> {
         let kept = rule.cache.as_ref().and_then(|cache| {
             let key = text_of(&cache.key.json(&self.known()).filter(|key| !key.is_null())?).into();
-            Some(KeptAnswer {
-                key: CacheKey { rule: cache.digest, key, credential: credential.into() },
-                ttl: cache.ttl,
-            })
+            Some(KeptAnswer { key: CacheKey { rule: cache.digest, key, client: client.into() }, ttl: cache.ttl })
         });
         let known = self.facts.answer(place, kept.as_ref().map(|kept| &kept.key));
         if known.is_some() {
@@ -412,8 +410,10 @@ impl<'d, H: Head + ?Sized, F: AuthFacts + ?Sized> Decision<'d, '_, H, F> {
                 let call = |decision: &Self| {
                     review.call(&decision.known()).map(|review| AuthCall::AccessReview(Box::new(review)))
                 };
-                let credential = self.credential().unwrap_or_default();
-                match self.answer(place, rule, &credential, call) {
+                // The answer is about this client, whatever the key is.
+                let client = rule.cache.as_ref().and_then(|_| self.document.get(&["identity".into()]));
+                let client = client.map(Value::to_string).unwrap_or_default();
+                match self.answer(place, rule, &client, call) {
                     None => Said::Waits,
                     Some(Ok(Some(value))) => Said::Yes(Value::clone(&value)),
                     Some(Ok(None) | Err(_)) => Said::No,

@@ -31,7 +31,7 @@ fn attributes(head: &SampleHead) -> Attributes<'_, SampleHead> {
 #[derive(Default)]
 struct Facts {
     answers: HashMap<CallPlace, CallAnswer>,
-    /// The answers that are kept, by the values of `key` and the credentials.
+    /// The answers that are kept, by the values of `key` and the clients.
     kept: HashMap<(String, String), CallAnswer>,
 }
 
@@ -41,7 +41,7 @@ impl AuthFacts for Facts {
     }
 
     fn answer(&mut self, place: CallPlace, kept: Option<&CacheKey>) -> Option<CallAnswer> {
-        let of_key = kept.map(|key| (key.key.to_string(), key.credential.to_string()));
+        let of_key = kept.map(|key| (key.key.to_string(), key.client.to_string()));
         self.answers.get(&place).or_else(|| self.kept.get(&of_key?)).cloned()
     }
 

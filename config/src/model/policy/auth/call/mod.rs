@@ -109,8 +109,8 @@ pub struct CacheKey {
     pub rule: [u8; 16],
     /// The value of `key`.
     pub key: Box<str>,
-    /// The credential of the client: a result is never given to a client with another one.
-    pub credential: Box<str>,
+    /// The credential or the identity of the client, if the result is about it: it is never given to another one.
+    pub client: Box<str>,
 }
 
 /// A call with the place of its rule.

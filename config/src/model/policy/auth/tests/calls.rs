@@ -166,7 +166,7 @@ fn the_api_server_is_asked_after_the_patterns_of_the_same_priority() {
 }
 
 #[test]
-fn a_kept_answer_belongs_to_its_credential() {
+fn a_kept_answer_belongs_to_its_client() {
     let cache = AuthCache { key: expression("request.path"), ttl: Duration::from_secs(60), digest: [1; 16] };
     let kept = AuthRule { cache: Some(cache), ..rule("oauth", asks()) };
     let auth = PathAuth { authentication: one(kept), ..PathAuth::default() };
@@ -178,7 +178,24 @@ fn a_kept_answer_belongs_to_its_credential() {
     assert!(matches!(decide("t"), AuthResult::Granted(_)));
     let AuthResult::Waits(calls) = decide("other") else { panic!("decided without a call") };
     let kept = calls[0].kept.as_ref().unwrap();
-    assert_eq!((&*kept.key.key, &*kept.key.credential, kept.ttl), ("/", "other", Duration::from_secs(60)));
+    assert_eq!((&*kept.key.key, &*kept.key.client, kept.ttl), ("/", "other", Duration::from_secs(60)));
+}
+
+#[test]
+fn a_kept_permission_belongs_to_its_identity() {
+    let cache = AuthCache { key: expression("request.path"), ttl: Duration::from_secs(60), digest: [1; 16] };
+    let kept = Arc::new(AuthRule { cache: Some(cache), ..AuthRule::clone(&review("may", 0)) });
+    let user = authentication(AuthenticationMethod::Plain(expression("{'sub': request.headers['x-user']}")));
+    let (authentication, authorization) = (one(rule("plain", user)), [kept].into());
+    let auth = PathAuth { authentication, authorization, ..PathAuth::default() };
+    let of = |user: &'static str| {
+        let head = SampleHead::new("GET").with(&[("x-user", user)]);
+        let AuthResult::Waits(calls) = auth.decide(&attributes(&head), &mut Facts::default()) else {
+            panic!("decided")
+        };
+        calls[0].kept.as_ref().unwrap().key.client.to_string()
+    };
+    assert_eq!([of("anna"), of("ben")], [r#"{"sub":"anna"}"#, r#"{"sub":"ben"}"#]);
 }
 
 #[test]
