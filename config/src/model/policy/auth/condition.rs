@@ -57,6 +57,15 @@ impl AuthCondition {
         }
     }
 
+    /// Returns `true` if it reads what this rule of metadata has fetched.
+    pub(super) fn reads_metadata(&self, rule: &str) -> bool {
+        match self {
+            Self::Predicate(predicate) => predicate.reads_metadata(rule),
+            Self::Pattern(pattern) => pattern.selector.reads_metadata(rule),
+            Self::All(conditions) | Self::Any(conditions) => conditions.iter().any(|it| it.reads_metadata(rule)),
+        }
+    }
+
     /// Whether all conditions hold; `None` if one has no result and none is false.
     pub(super) fn all<H: Head + ?Sized>(conditions: &[Self], attributes: &Attributes<'_, H>) -> Option<bool> {
         Self::fold(conditions, false, attributes)

@@ -129,17 +129,22 @@ impl PathAuth {
         facts: &mut (impl AuthFacts + ?Sized),
     ) -> AuthResult {
         let document = AuthDocument::default();
-        let mut decision =
-            Decision { auth: self, attributes, facts, document, by: None, shadow: None, calls: Vec::new() };
+        let mut decision = Decision {
+            auth: self,
+            attributes,
+            facts,
+            document,
+            by: None,
+            shadow: None,
+            calls: Vec::new(),
+            missing: Vec::new(),
+        };
         if let Some(rule) = self.unusable.iter().find(|rule| !rule.shadow) {
             return AuthResult::Refused(Box::new(decision.unauthorized(&**rule)));
         }
         decision.shadow = self.unusable.first().map(|rule| (&**rule).into());
         match decision.grant() {
-            Ok(mut grant) => {
-                grant.callbacks = decision.callbacks();
-                AuthResult::Granted(Box::new(grant))
-            }
+            Ok(grant) => AuthResult::Granted(Box::new(grant)),
             Err(Stop::Refused(mut denial)) => {
                 denial.callbacks = decision.callbacks();
                 AuthResult::Refused(Box::new(denial))
@@ -160,6 +165,8 @@ struct Decision<'d, 'a, H: ?Sized, F: ?Sized> {
     shadow: Option<AuthRuleName>,
     /// The calls to wait for.
     calls: Vec<PlacedCall>,
+    /// The rules of metadata that have no answer. Whatever depends on one of them has no result.
+    missing: Vec<&'d str>,
 }
 
 impl<'d, H: Head + ?Sized, F: AuthFacts + ?Sized> Decision<'d, '_, H, F> {
@@ -173,8 +180,9 @@ impl<'d, H: Head + ?Sized, F: AuthFacts + ?Sized> Decision<'d, '_, H, F> {
         let unusable = self.auth.unusable.iter().filter_map(|rule| rule.rule.header.clone());
         let remove = self.auth.success.iter().filter_map(|rule| rule.rule.header().cloned()).chain(unusable).collect();
         let request = HeaderEdits { remove, set, add: Box::default() };
+        let callbacks = self.callbacks();
         let (document, by) = (std::mem::take(&mut self.document), self.by.map(Into::into));
-        Ok(AuthGrant { document, request, user, by, shadow: self.shadow.take(), callbacks: Box::default() })
+        Ok(AuthGrant { document, request, user, by, shadow: self.shadow.take(), callbacks })
     }
 
     /// The request with the facts so far.
@@ -187,33 +195,33 @@ impl<'d, H: Head + ?Sized, F: AuthFacts + ?Sized> Decision<'d, '_, H, F> {
         if self.calls.is_empty() { Ok(()) } else { Err(Stop::Waits) }
     }
 
-    /// The answer to the call of a rule; `None` if it has to be waited for. `client` is what identifies the client, if
-    /// the answer is about it.
+    /// The answer to the call of a rule; `None` if it has to be waited for.
     fn answer<R>(
         &mut self,
         place: CallPlace,
         rule: &AuthRule<R>,
-        client: &str,
         call: impl FnOnce(&Self) -> Result<AuthCall, CallFault>,
     ) -> Option<CallAnswer> {
-        let kept = rule.cache.as_ref().and_then(|cache| {
-            let key = text_of(&cache.key.json(&self.known()).filter(|key| !key.is_null())?).into();
-            Some(KeptAnswer { key: CacheKey { rule: cache.digest, key, client: client.into() }, ttl: cache.ttl })
-        });
-        let known = self.facts.answer(place, kept.as_ref().map(|kept| &kept.key));
+        let known = self.facts.answer(place, None);
         if known.is_some() {
             return known;
         }
-        match call(self) {
-            Ok(call) => {
-                self.calls.push(PlacedCall { place, rule: rule.into(), kept, call });
-                None
-            }
+        let call = match call(self) {
+            Ok(call) => call,
             Err(fault) => {
                 self.facts.fail(place, rule.into(), fault);
-                Some(Err(fault))
+                return Some(Err(fault));
             }
+        };
+        let kept = rule.cache.as_ref().and_then(|cache| {
+            let key = text_of(&cache.key.json(&self.known()).filter(|key| !key.is_null())?).into();
+            Some(KeptAnswer { key: CacheKey { rule: cache.digest, key, call: call.digest() }, ttl: cache.ttl })
+        });
+        let known = kept.as_ref().and_then(|kept| self.facts.answer(place, Some(&kept.key)));
+        if known.is_none() {
+            self.calls.push(PlacedCall { place, rule: rule.into(), kept, shadow: rule.shadow, call });
         }
+        known
     }
 
     /// Determines the identity. Rules with one priority are evaluated together: one that needs no call comes before
@@ -286,7 +294,7 @@ impl<'d, H: Head + ?Sized, F: AuthFacts + ?Sized> Decision<'d, '_, H, F> {
             }
             AuthenticationMethod::Introspection(introspection) => {
                 let call = |_: &Self| introspection.call(&credential).map(|call| AuthCall::Http(Box::new(call)));
-                self.answer(place, rule, &credential, call)
+                self.answer(place, rule, call)
             }
             AuthenticationMethod::TokenReview { audiences } => {
                 let call = |decision: &Self| {
@@ -295,7 +303,7 @@ impl<'d, H: Head + ?Sized, F: AuthFacts + ?Sized> Decision<'d, '_, H, F> {
                     let token = credential.as_ref().into();
                     Ok(AuthCall::TokenReview(Box::new(TokenReview { token, audiences })))
                 };
-                self.answer(place, rule, &credential, call)
+                self.answer(place, rule, call)
             }
         };
         match answer {
@@ -326,7 +334,7 @@ impl<'d, H: Head + ?Sized, F: AuthFacts + ?Sized> Decision<'d, '_, H, F> {
         Some(Value::Object(fields))
     }
 
-    /// Fetches more facts. A rule without an answer adds none.
+    /// Fetches more facts. Without the answer of a rule the request may pass, but not what depends on it.
     fn fetch(&mut self) -> Result<(), Stop> {
         let mut group = Group::default();
         for (index, rule) in self.auth.metadata.iter().enumerate() {
@@ -336,8 +344,10 @@ impl<'d, H: Head + ?Sized, F: AuthFacts + ?Sized> Decision<'d, '_, H, F> {
             if self.part(rule) != Part::Applies {
                 continue;
             }
-            if let Some(Ok(Some(value))) = self.metadata(index, rule) {
-                self.document.put("metadata", &rule.name, Value::clone(&value));
+            match self.metadata(index, rule) {
+                Some(Ok(Some(value))) => self.document.put("metadata", &rule.name, Value::clone(&value)),
+                Some(Ok(None) | Err(_)) => self.missing.push(&rule.name),
+                None => {}
             }
         }
         self.wait()
@@ -350,30 +360,27 @@ impl<'d, H: Head + ?Sized, F: AuthFacts + ?Sized> Decision<'d, '_, H, F> {
                 let call = |decision: &Self| {
                     http.call(&decision.known(), ReplyForm::Document).map(|call| AuthCall::Http(Box::new(call)))
                 };
-                self.answer(place, rule, "", call)
+                self.answer(place, rule, call)
             }
             Metadata::UserInfo(info) => {
-                let credential = self.credential_for(info)?;
+                let Some(token) = self.token_for(info) else { return Some(Ok(None)) };
                 let call = |decision: &Self| {
                     let subject = decision.document.get(&["identity".into(), "sub".into()]).and_then(Value::as_str);
-                    info.call(&credential, subject).map(|call| AuthCall::Http(Box::new(call)))
+                    info.call(&token, subject).map(|call| AuthCall::Http(Box::new(call)))
                 };
-                self.answer(place, rule, &credential, call)
+                self.answer(place, rule, call)
             }
         }
     }
 
-    /// The token of the client, if it was identified by the rule whose claims these are.
-    fn credential_for(&self, info: &UserInfo) -> Option<String> {
+    /// The token of the client, if it was identified by a token, and by the rule whose claims these are. No other
+    /// credential is for the issuer's eyes, and no other identity is one that the issuer knows.
+    fn token_for(&self, info: &UserInfo) -> Option<String> {
         let by = self.by?;
+        let by_token = matches!(by.rule.method, AuthenticationMethod::Jwt(_) | AuthenticationMethod::Introspection(_));
         let is_source = info.identity_source.as_ref().is_none_or(|source| *source == by.name);
-        self.credential().filter(|credential| is_source && !credential.is_empty())
-    }
-
-    /// The credential that the client was identified by.
-    fn credential(&self) -> Option<String> {
-        let by = self.by?;
-        credentials::of(&by.rule.credentials, self.attributes.head).map(std::borrow::Cow::into_owned)
+        let token = credentials::of(&by.rule.credentials, self.attributes.head).filter(|_| by_token && is_source)?;
+        Some(token.into_owned())
     }
 
     /// Evaluates the rules that may refuse a client. Of rules with one priority, those that need no call come first.
@@ -401,19 +408,18 @@ impl<'d, H: Head + ?Sized, F: AuthFacts + ?Sized> Decision<'d, '_, H, F> {
         }
         match &rule.rule {
             Authorization::Patterns(patterns) => {
-                let known = self.known();
-                let all = patterns.iter().all(|pattern| pattern.holds(&known) == Some(true));
-                if all { Said::Yes(Value::Bool(true)) } else { Said::No }
+                if self.all(patterns) == Some(true) {
+                    Said::Yes(Value::Bool(true))
+                } else {
+                    Said::No
+                }
             }
             Authorization::AccessReview(review) => {
                 let place = CallPlace { phase: CallPhase::Authorization, index };
                 let call = |decision: &Self| {
                     review.call(&decision.known()).map(|review| AuthCall::AccessReview(Box::new(review)))
                 };
-                // The answer is about this client, whatever the key is.
-                let client = rule.cache.as_ref().and_then(|_| self.document.get(&["identity".into()]));
-                let client = client.map(Value::to_string).unwrap_or_default();
-                match self.answer(place, rule, &client, call) {
+                match self.answer(place, rule, call) {
                     None => Said::Waits,
                     Some(Ok(Some(value))) => Said::Yes(Value::clone(&value)),
                     Some(Ok(None) | Err(_)) => Said::No,
@@ -455,14 +461,22 @@ impl<'d, H: Head + ?Sized, F: AuthFacts + ?Sized> Decision<'d, '_, H, F> {
         headers.into()
     }
 
+    /// Whether all conditions hold; `None` if one has no result and none is false.
+    fn all(&self, conditions: &[AuthCondition]) -> Option<bool> {
+        let has_missing = || conditions.iter().any(|it| self.missing.iter().any(|rule| it.reads_metadata(rule)));
+        if !self.missing.is_empty() && has_missing() {
+            return None;
+        }
+        AuthCondition::all(conditions, &self.known())
+    }
+
     /// Whether the policy of a rule has a part in the request, as far as that can be told.
     fn takes_part<R>(&self, rule: &AuthRule<R>) -> bool {
-        AuthCondition::all(&rule.policy_when, &self.known()) != Some(false)
+        self.all(&rule.policy_when) != Some(false)
     }
 
     fn part<R>(&self, rule: &AuthRule<R>) -> Part {
-        let known = self.known();
-        let holds = |conditions: &[AuthCondition]| AuthCondition::all(conditions, &known);
+        let holds = |conditions: &[AuthCondition]| self.all(conditions);
         match (holds(&rule.policy_when), holds(&rule.when)) {
             (Some(false), _) | (Some(true), Some(false)) => Part::Skipped,
             (Some(true), Some(true)) => Part::Applies,

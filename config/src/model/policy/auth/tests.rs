@@ -31,8 +31,8 @@ fn attributes(head: &SampleHead) -> Attributes<'_, SampleHead> {
 #[derive(Default)]
 struct Facts {
     answers: HashMap<CallPlace, CallAnswer>,
-    /// The answers that are kept, by the values of `key` and the clients.
-    kept: HashMap<(String, String), CallAnswer>,
+    /// The answers that are kept.
+    kept: HashMap<CacheKey, CallAnswer>,
 }
 
 impl AuthFacts for Facts {
@@ -41,8 +41,7 @@ impl AuthFacts for Facts {
     }
 
     fn answer(&mut self, place: CallPlace, kept: Option<&CacheKey>) -> Option<CallAnswer> {
-        let of_key = kept.map(|key| (key.key.to_string(), key.client.to_string()));
-        self.answers.get(&place).or_else(|| self.kept.get(&of_key?)).cloned()
+        self.answers.get(&place).or_else(|| self.kept.get(kept?)).cloned()
     }
 
     fn fail(&mut self, place: CallPlace, _: AuthRuleName, fault: CallFault) {

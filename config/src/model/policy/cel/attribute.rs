@@ -52,8 +52,10 @@ pub(super) const ROOTS: &[&str] = &["request", "source", "destination", "connect
 
 /// The root of what policies know of the client.
 pub(super) const IDENTITY: &str = "auth";
+/// The field of it with the results of rules of metadata.
+const METADATA: &str = "metadata";
 /// The fields of it.
-const IDENTITY_FIELDS: &[&str] = &["identity", "metadata", "authorization", "response"];
+const IDENTITY_FIELDS: &[&str] = &["identity", METADATA, "authorization", "response"];
 
 /// The prefix of the names of headers.
 const HEADERS: &str = "request.headers";
@@ -130,6 +132,14 @@ impl Attribute {
     /// The name of the header that it is, in lower case.
     pub(super) const fn header(&self) -> Option<&Arc<str>> {
         if let Self::Header(name) = self { Some(name) } else { None }
+    }
+
+    /// The rule of metadata whose result it reads; `Some(None)` if it reads those of all, and `None` if of none.
+    #[allow(clippy::option_option, reason = "one rule, all of them, or none")]
+    pub(super) fn metadata(&self) -> Option<Option<&str>> {
+        let Self::Auth(path) = self else { return None };
+        let (first, rest) = path.split_first()?;
+        (**first == *METADATA).then(|| rest.first().map(|rule| &**rule))
     }
 
     /// The maximum length of its text in bytes; `None` if it is no text.

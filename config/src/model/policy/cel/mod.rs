@@ -52,7 +52,38 @@ struct Compiled<N> {
     steps: u32,
     patterns: Box<[Expression]>,
     headers: Box<[Arc<str>]>,
+    metadata: Metadata,
     form: Form<N>,
+}
+
+/// The rules of metadata whose results an expression reads.
+#[derive(Debug)]
+enum Metadata {
+    /// Those of these names.
+    Named(Box<[Box<str>]>),
+    /// Any, because it reads all of them at once.
+    Any,
+}
+
+impl Metadata {
+    fn of<'a>(attributes: impl Iterator<Item = &'a Attribute>) -> Self {
+        let mut named = Vec::new();
+        for attribute in attributes {
+            match attribute.metadata() {
+                None => {}
+                Some(Some(rule)) => named.push(rule.into()),
+                Some(None) => return Self::Any,
+            }
+        }
+        Self::Named(named.into())
+    }
+
+    fn has(&self, rule: &str) -> bool {
+        match self {
+            Self::Named(named) => named.iter().any(|own| **own == *rule),
+            Self::Any => true,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -104,6 +135,12 @@ impl Predicate {
     #[must_use]
     pub fn headers(&self) -> &[Arc<str>] {
         &self.0.headers
+    }
+
+    /// Returns `true` if it reads what this rule of metadata has fetched.
+    #[must_use]
+    pub fn reads_metadata(&self, rule: &str) -> bool {
+        self.0.metadata.has(rule)
     }
 
     /// The text of the expression.
@@ -170,6 +207,12 @@ impl ValueExpression {
     #[must_use]
     pub fn headers(&self) -> &[Arc<str>] {
         &self.0.headers
+    }
+
+    /// Returns `true` if it reads what this rule of metadata has fetched.
+    #[must_use]
+    pub fn reads_metadata(&self, rule: &str) -> bool {
+        self.0.metadata.has(rule)
     }
 
     /// The text of the expression.
@@ -243,11 +286,12 @@ impl<N> Compiled<N> {
         names.patterns.iter_mut().map(|pattern| &mut pattern.0).try_for_each(keep)?;
         let patterns = names.patterns.iter().map(|pattern| pattern.0.clone()).collect();
         let headers = names.variables.iter().filter_map(|variable| variable.attribute.header().cloned()).collect();
+        let metadata = Metadata::of(names.variables.iter().map(|variable| &variable.attribute));
         let reads_identity = names.reads_identity;
         let native = native(&expression, &names);
         let steps = native.as_ref().map_or(steps, native_steps);
         let form = native.map_or_else(|| Form::Interpreted(Program::new(expression, names)), Form::Native);
-        Ok(Self { source: source.into(), reads_identity, steps, patterns, headers, form })
+        Ok(Self { source: source.into(), reads_identity, steps, patterns, headers, metadata, form })
     }
 }
 

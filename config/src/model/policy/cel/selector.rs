@@ -66,6 +66,12 @@ impl Selector {
         self.attribute.header().map(|name| &**name)
     }
 
+    /// Returns `true` if it reads what this rule of metadata has fetched.
+    #[must_use]
+    pub fn reads_metadata(&self, rule: &str) -> bool {
+        self.attribute.metadata().is_some_and(|read| read.is_none_or(|read| read == rule))
+    }
+
     /// An upper limit of the steps of an evaluation, each of about 0.1 µs. The value is read, and scanned once.
     #[must_use]
     pub fn steps(&self) -> u32 {

@@ -8,11 +8,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method};
-use serde::Serialize;
+use ring::digest::Context;
+use serde::{Serialize, Serializer};
 
 use super::super::super::super::backend::Target;
 use super::super::Credentials;
-use super::{CallAnswer, CallFault, CallServer, ReplyForm, SecretText};
+use super::{CallAnswer, CallFault, CallServer, ReplyForm, SecretText, put};
 
 /// The type of forms, in requests of OAuth 2.0.
 const FORM: HeaderValue = HeaderValue::from_static("application/x-www-form-urlencoded");
@@ -51,7 +52,7 @@ pub struct TokenFor {
 }
 
 /// The client of an authorization server (`oauth2`), which gets tokens for itself (RFC 6749 section 4.4).
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ClientCredentials {
     /// The server of `tokenUrl`.
     pub server: CallServer,
@@ -177,6 +178,21 @@ impl UserInfo {
 }
 
 impl HttpCall {
+    /// Adds all of its parts to a digest.
+    pub(super) fn put_into(&self, digest: &mut Context) {
+        let Self { target, authority, method, path, headers, body, timeout: _, reply: _, token } = self;
+        put(digest, &[u8::from(target.protocol.is_tls())]);
+        for part in [authority, method.as_str(), path] {
+            put(digest, part.as_bytes());
+        }
+        for (name, value) in headers {
+            put(digest, name.as_str().as_bytes());
+            put(digest, value.as_bytes());
+        }
+        put(digest, body);
+        put(digest, &[u8::from(token.is_some())]);
+    }
+
     /// Reads the answer.
     ///
     /// # Errors
@@ -231,6 +247,19 @@ impl HttpCall {
 
 fn form(pairs: &[(&str, &str)]) -> String {
     form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
+}
+
+/// For example `edge at https://idp.test`. Its parameters may be secrets.
+impl fmt::Debug for ClientCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.client_id, self.server)
+    }
+}
+
+impl Serialize for ClientCredentials {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{self:?}"))
+    }
 }
 
 /// Without what may be secret.

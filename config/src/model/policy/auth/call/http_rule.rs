@@ -1,5 +1,6 @@
 //! Requests over HTTP whose parts a policy writes (`http`).
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,19 +23,17 @@ const PATH_BYTES_MAX: usize = 8 << 10;
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
 /// A request of metadata or a callback.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct HttpRule {
     /// The server of `url`, or of the text that `urlExpression` begins with.
     pub server: CallServer,
     /// Path and query.
     pub path: CallPath,
     /// `method`.
-    #[serde(serialize_with = "text")]
     pub method: Method,
     /// The body.
     pub body: CallBody,
     /// `headers`.
-    #[serde(serialize_with = "names")]
     pub headers: Box<[(HeaderName, AuthValue)]>,
     /// The credential of the edge.
     pub credential: Option<CallCredential>,
@@ -43,7 +42,7 @@ pub struct HttpRule {
 }
 
 /// Path and query of a request.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CallPath {
     /// `url` with these pieces after its host.
     Pieces(Box<[PathPiece]>),
@@ -52,7 +51,7 @@ pub enum CallPath {
 }
 
 /// A piece of path and query.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PathPiece {
     /// As it is written.
     Text(Arc<str>),
@@ -62,7 +61,7 @@ pub enum PathPiece {
 }
 
 /// The body of a request.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CallBody {
     /// None.
     None,
@@ -181,9 +180,17 @@ impl CallPath {
         };
         let is_valid = path.len() <= PATH_BYTES_MAX
             && path.starts_with('/')
+            && !has_dot_segment(&path)
             && path.parse::<http::uri::PathAndQuery>().is_ok_and(|parsed| parsed.as_str() == path);
         if is_valid { Ok(path) } else { Err(CallFault::Incomplete) }
     }
+}
+
+/// Whether a path has a segment that servers take away with the one before it (RFC 3986 section 5.2.4): a value must
+/// not lead to another place.
+fn has_dot_segment(path: &str) -> bool {
+    let path = path.split('?').next().unwrap_or_default();
+    path.split('/').any(|segment| matches!(segment, "." | ".."))
 }
 
 impl CallServer {
@@ -197,11 +204,15 @@ impl CallServer {
     }
 }
 
-/// Names only: values may be secrets.
-fn names<S: Serializer>(headers: &[(HeaderName, AuthValue)], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(headers.iter().map(|(name, _)| name.as_str()))
+/// For example `GET https://plans.test`. The other parts may be secrets.
+impl fmt::Debug for HttpRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method, self.server)
+    }
 }
 
-fn text<S: Serializer>(method: &Method, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(method)
+impl Serialize for HttpRule {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{self:?}"))
+    }
 }

@@ -10,6 +10,7 @@ mod server;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ring::digest::{Context, SHA256};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -109,8 +110,8 @@ pub struct CacheKey {
     pub rule: [u8; 16],
     /// The value of `key`.
     pub key: Box<str>,
-    /// The credential or the identity of the client, if the result is about it: it is never given to another one.
-    pub client: Box<str>,
+    /// Identifies the call: an answer is never that to another one.
+    pub call: [u8; 16],
 }
 
 /// A call with the place of its rule.
@@ -122,8 +123,16 @@ pub struct PlacedCall {
     pub rule: AuthRuleName,
     /// The key under which the answer may be kept, and for how long.
     pub kept: Option<KeptAnswer>,
+    /// Whether its rule refuses no request, so that nobody should wait for it for long.
+    pub shadow: bool,
     /// The call.
     pub call: AuthCall,
+}
+
+/// Adds a part with its length, so that no two lists of parts have one digest.
+fn put(digest: &mut Context, part: &[u8]) {
+    digest.update(&(part.len() as u64).to_le_bytes());
+    digest.update(part);
 }
 
 /// Where and how long an answer is kept.
@@ -135,7 +144,7 @@ pub struct KeptAnswer {
     pub ttl: Duration,
 }
 
-/// Without the credential.
+/// Without the key, which may be personal.
 impl std::fmt::Debug for CacheKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("CacheKey")
@@ -143,6 +152,18 @@ impl std::fmt::Debug for CacheKey {
 }
 
 impl AuthCall {
+    /// A digest of all that is sent, and to which server.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 16] {
+        let mut digest = Context::new(&SHA256);
+        match self {
+            Self::Http(call) => call.put_into(&mut digest),
+            Self::TokenReview(review) => put(&mut digest, review.object().to_string().as_bytes()),
+            Self::AccessReview(review) => put(&mut digest, review.object().to_string().as_bytes()),
+        }
+        digest.finish().as_ref().first_chunk().copied().unwrap_or_default()
+    }
+
     /// The answer that an explanation assumes, for a client with valid credentials. That of metadata is not known.
     ///
     /// # Errors

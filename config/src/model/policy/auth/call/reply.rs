@@ -9,6 +9,9 @@ use serde_json::Value;
 
 use super::{CallAnswer, CallFault};
 
+/// The maximum number of values in an answer: each takes up to about 650 bytes of memory, however short it is.
+const VALUES_MAX: usize = 2048;
+
 /// The form of an answer over HTTP.
 #[derive(Clone, PartialEq, Eq)]
 pub enum ReplyForm {
@@ -40,6 +43,9 @@ impl ReplyForm {
             Self::Ignored => return Ok(None),
         };
         if !is_expected {
+            return Err(invalid);
+        }
+        if values(body) > VALUES_MAX {
             return Err(invalid);
         }
         let object = || serde_json::from_slice(body).ok().filter(Value::is_object).ok_or(invalid);
@@ -93,6 +99,11 @@ fn active(facts: Value, now: SystemTime) -> CallAnswer {
         }
     };
     Ok((!has_expired).then(|| Arc::new(facts)))
+}
+
+/// An upper limit of the number of values in a JSON document.
+fn values(json: &[u8]) -> usize {
+    json.iter().filter(|byte| matches!(byte, b'{' | b'[' | b',')).count()
 }
 
 fn document(headers: &HeaderMap, body: &[u8]) -> Result<Value, CallFault> {

@@ -41,7 +41,7 @@ fn metadata(name: &str, priority: i64) -> Arc<AuthRule<Metadata>> {
     Arc::new(AuthRule { priority, ..rule(name, Metadata::Http(http)) })
 }
 
-fn review(name: &str, priority: i64) -> Arc<AuthRule<Authorization>> {
+fn review_rule(name: &str, priority: i64) -> Arc<AuthRule<Authorization>> {
     let user = Some(expression("auth.identity.sub"));
     let review = AccessReviewRule { user, ..AccessReviewRule::default() };
     Arc::new(AuthRule { priority, ..rule(name, Authorization::AccessReview(Box::new(review))) })
@@ -141,6 +141,24 @@ fn metadata_is_fetched_before_authorisation_and_may_be_missing() {
     check(&auth(&apart, "auth.metadata.plan.name == 'gold'"), &get, &answers, &["geo", "plan"], 0);
     check(&auth(&both, "auth.metadata.plan.name == 'gold'"), &get, &[], &["geo plan"], 403);
     check(&auth(&both, "true"), &get, &[], &["geo plan"], 0);
+    // What depends on a missing fact has no result, not even that the fact is missing.
+    for predicate in ["!has(auth.metadata.plan.name)", "auth.metadata.geo != 'DE'", "!('plan' in auth.metadata)"] {
+        let some = [("geo", json!("FR")), ("plan", json!({}))];
+        if predicate.contains("geo") || predicate.contains("has") {
+            check(&auth(&both, predicate), &get, &some, &["geo plan"], 0);
+        }
+        check(&auth(&both, predicate), &get, &[], &["geo plan"], 403);
+    }
+    let differs = Pattern {
+        selector: Selector::new("auth.metadata.plan.name").unwrap(),
+        operator: Operator::Differs("free".into()),
+    };
+    let differs = Authorization::Patterns([AuthCondition::Any([AuthCondition::Pattern(differs)].into())].into());
+    let differs =
+        PathAuth { metadata: both.clone().into(), authorization: one(rule("differs", differs)), ..PathAuth::default() };
+    check(&differs, &get, &answers, &["geo plan"], 0);
+    check(&differs, &get, &[], &["geo plan"], 403);
+    check(&differs, &get, &[("plan", Value::Null)], &["geo plan"], 403);
     let skipped = Arc::new(AuthRule { when: [when("false")].into(), ..AuthRule::clone(&metadata("geo", 0)) });
     check(&auth(&[skipped], "true"), &get, &answers, &[], 0);
 }
@@ -156,57 +174,67 @@ fn the_api_server_is_asked_after_the_patterns_of_the_same_priority() {
     };
     let get = SampleHead::new("GET");
     let yes = [("may", json!(true))];
-    check(&auth(&[review("may", 0)]), &get, &yes, &["may"], 0);
-    check(&auth(&[review("may", 0)]), &get, &[("may", Value::Null)], &["may"], 403);
-    check(&auth(&[review("may", 0)]), &get, &[], &["may"], 403);
+    check(&auth(&[review_rule("may", 0)]), &get, &yes, &["may"], 0);
+    check(&auth(&[review_rule("may", 0)]), &get, &[("may", Value::Null)], &["may"], 403);
+    check(&auth(&[review_rule("may", 0)]), &get, &[], &["may"], 403);
     let never = Arc::new(rule("never", patterns(&["false"])));
-    check(&auth(&[review("may", 0), never]), &get, &yes, &[], 403);
-    let nobody = PathAuth { authorization: [review("may", 0)].into(), ..PathAuth::default() };
+    check(&auth(&[review_rule("may", 0), never]), &get, &yes, &[], 403);
+    let nobody = PathAuth { authorization: [review_rule("may", 0)].into(), ..PathAuth::default() };
     check(&nobody, &get, &yes, &[], 403);
 }
 
-#[test]
-fn a_kept_answer_belongs_to_its_client() {
+/// The key of the first call of a request, if it waits for one.
+fn key_of(auth: &PathAuth, head: &SampleHead) -> Option<CacheKey> {
+    match auth.decide(&attributes(head), &mut Facts::default()) {
+        AuthResult::Waits(calls) => calls[0].kept.as_ref().map(|kept| kept.key.clone()),
+        AuthResult::Granted(_) | AuthResult::Refused(_) => None,
+    }
+}
+
+fn cached<R>(of: AuthRule<R>) -> Arc<AuthRule<R>> {
     let cache = AuthCache { key: expression("request.path"), ttl: Duration::from_secs(60), digest: [1; 16] };
-    let kept = AuthRule { cache: Some(cache), ..rule("oauth", asks()) };
-    let auth = PathAuth { authentication: one(kept), ..PathAuth::default() };
-    let decide = |token: &str| {
-        let answer = Ok(Some(Arc::new(json!({"sub": "anna"}))));
-        let kept = HashMap::from([(("/".to_owned(), "t".to_owned()), answer)]);
-        auth.decide(&attributes(&with_key(token)), &mut Facts { kept, ..Facts::default() })
-    };
-    assert!(matches!(decide("t"), AuthResult::Granted(_)));
-    let AuthResult::Waits(calls) = decide("other") else { panic!("decided without a call") };
-    let kept = calls[0].kept.as_ref().unwrap();
-    assert_eq!((&*kept.key.key, &*kept.key.client, kept.ttl), ("/", "other", Duration::from_secs(60)));
+    Arc::new(AuthRule { cache: Some(cache), ..of })
 }
 
 #[test]
-fn a_kept_permission_belongs_to_its_identity() {
-    let cache = AuthCache { key: expression("request.path"), ttl: Duration::from_secs(60), digest: [1; 16] };
-    let kept = Arc::new(AuthRule { cache: Some(cache), ..AuthRule::clone(&review("may", 0)) });
-    let user = authentication(AuthenticationMethod::Plain(expression("{'sub': request.headers['x-user']}")));
-    let (authentication, authorization) = (one(rule("plain", user)), [kept].into());
-    let auth = PathAuth { authentication, authorization, ..PathAuth::default() };
-    let of = |user: &'static str| {
-        let head = SampleHead::new("GET").with(&[("x-user", user)]);
-        let AuthResult::Waits(calls) = auth.decide(&attributes(&head), &mut Facts::default()) else {
-            panic!("decided")
-        };
-        calls[0].kept.as_ref().unwrap().key.client.to_string()
+fn a_kept_answer_is_that_to_the_same_call() {
+    let auth = PathAuth { authentication: [cached(rule("oauth", asks()))].into(), ..PathAuth::default() };
+    let [first, other] = ["t", "u"].map(|token| key_of(&auth, &with_key(token)).unwrap());
+    assert!(first != other && first.key == other.key, "two tokens");
+    let answer = Ok(Some(Arc::new(json!({"sub": "anna"}))));
+    let mut facts = Facts { kept: HashMap::from([(first, answer)]), ..Facts::default() };
+    assert!(matches!(auth.decide(&attributes(&with_key("t")), &mut facts), AuthResult::Granted(_)));
+    assert!(matches!(auth.decide(&attributes(&with_key("u")), &mut facts), AuthResult::Waits(_)));
+    let review = authentication(AuthenticationMethod::TokenReview { audiences: Box::default() });
+    let auth = PathAuth { authentication: [cached(rule("account", review))].into(), ..PathAuth::default() };
+    let head = with_key("t");
+    let at = |host: &'static str| {
+        let attributes = Attributes { host, ..attributes(&head) };
+        match auth.decide(&attributes, &mut Facts::default()) {
+            AuthResult::Waits(calls) => calls[0].kept.as_ref().map(|kept| kept.key.clone()),
+            other @ (AuthResult::Granted(_) | AuthResult::Refused(_)) => panic!("{other:?}"),
+        }
     };
-    assert_eq!([of("anna"), of("ben")], [r#"{"sub":"anna"}"#, r#"{"sub":"ben"}"#]);
+    assert_ne!(at("a.test"), at("b.test"), "two audiences");
+    let user = authentication(AuthenticationMethod::Plain(expression("{'sub': request.headers['x-user']}")));
+    let kept = cached(AuthRule::clone(&review_rule("may", 0)));
+    let auth =
+        PathAuth { authentication: one(rule("plain", user)), authorization: [kept].into(), ..PathAuth::default() };
+    let of = |user: &'static str| key_of(&auth, &SampleHead::new("GET").with(&[("x-user", user)])).unwrap();
+    assert_ne!(of("anna"), of("ben"), "two users");
 }
 
 #[test]
 fn callbacks_are_made_whatever_the_decision_is() {
     let callbacks = one(rule("told", http_rule(&[PathPiece::Text("/told".into())])));
     let paths = |calls: &[HttpCall]| calls.iter().map(|call| call.path.to_string()).collect::<Vec<_>>();
-    let allows = PathAuth { callbacks: callbacks.clone(), ..PathAuth::default() };
-    let AuthResult::Granted(grant) = allows.decide(&attributes(&SampleHead::new("GET")), &mut Facts::default()) else {
+    let user = PathPiece::Value(Selector::new("auth.identity.metadata.name").unwrap());
+    let of_user = one(rule("told", http_rule(&[PathPiece::Text("/told/".into()), user])));
+    let allows = PathAuth { authentication: one(rule("keys", api_key())), callbacks: of_user, ..PathAuth::default() };
+    let AuthResult::Granted(grant) = allows.decide(&attributes(&with_key("good")), &mut Facts::default()) else {
         panic!("refused")
     };
-    assert_eq!(paths(&grant.callbacks), ["/told"]);
+    assert_eq!(paths(&grant.callbacks), ["/told/good-key"]);
     let refuses = PathAuth { callbacks, authorization: one(rule("no", patterns(&["false"]))), ..PathAuth::default() };
     let AuthResult::Refused(denial) = refuses.decide(&attributes(&SampleHead::new("GET")), &mut Facts::default())
     else {
@@ -252,6 +280,9 @@ fn parts_of_a_request_come_from_the_request_and_add_nothing_else() {
     let url =
         |source: &str| HttpRule { path: CallPath::Expression(ValueExpression::new(source).unwrap()), ..http_rule(&[]) };
     assert_eq!(first(&url("'http://idp.test:8080/x?m=' + request.method")), Ok("GET idp.test:8080/x?m=GET".to_owned()));
+    let up = SampleHead::new("GET").with(&[("x-user", "../admin")]);
+    let call = http_rule(&user).call(&attributes(&up), ReplyForm::Document);
+    assert_eq!(call.map(|call| text(&call)), Err(CallFault::Incomplete), "a value leads to another place");
     for away in ["http://other.test:8080/", "https://idp.test:8080/", "http://idp.test/", "http://a@idp.test:8080/", ""]
     {
         assert_eq!(first(&url(&format!("'{away}'"))), Err(CallFault::Incomplete), "{away}");
@@ -319,8 +350,10 @@ fn an_answer_must_have_the_form_of_its_protocol() {
     check(&form, 200, r#"{"token_type":"bearer"}"#, invalid.clone());
     check(&ReplyForm::Document, 200, "[1]", Ok(Some(json!([1]))));
     check(&ReplyForm::Document, 200, "[1", invalid.clone());
-    check(&ReplyForm::Document, 404, "[1]", invalid);
+    check(&ReplyForm::Document, 404, "[1]", invalid.clone());
     check(&ReplyForm::Ignored, 500, "", Ok(None));
+    let many = format!("[{}0]", r#"{"":0},"#.repeat(1500));
+    check(&ReplyForm::Document, 200, &many, Err(CallFault::InvalidAnswer));
 }
 
 #[test]
