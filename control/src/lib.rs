@@ -57,7 +57,7 @@ pub use cluster::informer::{
 };
 pub use cluster::key_sets::{KeyClient, KeySetFollower, KeySetLimits, KeySetMetrics, KnownKeys};
 pub use cluster::resolve::{ResolveLimits, Resolver, Upstream, Wanted};
-pub use cluster::reviews::ApiReviews;
+pub use cluster::reviews::{ApiReviews, ReviewFault};
 pub use command::{Command, CommandRefusal, Commanded};
 pub use compile::{ChangedUnits, Compiled, Findings, HostUnit, Inputs, Touched, Unit};
 pub use event::{BindFailures, Collection, Event};

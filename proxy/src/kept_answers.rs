@@ -15,6 +15,8 @@ use tidegate_config::model::auth::{CacheKey, ClientCredentials};
 const BYTES_MAX: u64 = 16 << 20;
 /// The limit of the number of tokens.
 const TOKENS_MAX: u64 = 1000;
+/// The memory of an object with any field, in bytes.
+const OBJECT_BYTES: usize = 640;
 /// The part of an entry that does not depend on its value, in bytes.
 const ENTRY_BYTES: usize = 256;
 
@@ -103,14 +105,17 @@ impl<V: ?Sized> Clone for Kept<V> {
 }
 
 /// About the memory of a value.
-fn bytes_of(value: &Value) -> usize {
+pub(crate) fn bytes_of(value: &Value) -> usize {
     let own = size_of::<Value>();
     own + match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
         Value::String(text) => text.len(),
         Value::Array(values) => values.iter().map(bytes_of).sum(),
-        // A tree of its own for each object.
-        Value::Object(fields) => fields.iter().map(|(name, value)| 64 + name.len() + bytes_of(value)).sum(),
+        // A tree of its own for each object, whose first node has room for eleven fields.
+        Value::Object(fields) if fields.is_empty() => 0,
+        Value::Object(fields) => {
+            OBJECT_BYTES + fields.iter().map(|(name, value)| 64 + name.len() + bytes_of(value)).sum::<usize>()
+        }
     }
 }
 
@@ -126,17 +131,17 @@ mod tests {
 
     use super::*;
 
-    fn key(rule: u8, key: &str, client: &str) -> CacheKey {
-        CacheKey { rule: [rule; 16], key: key.into(), client: client.into() }
+    fn key(rule: u8, key: &str, call: u8) -> CacheKey {
+        CacheKey { rule: [rule; 16], key: key.into(), call: [call; 16] }
     }
 
     #[test]
-    fn an_answer_is_kept_for_its_rule_key_and_client() {
+    fn an_answer_is_kept_for_its_rule_key_and_call() {
         let answers = KeptAnswers::default();
         let value = Arc::new(json!({"sub": "anna"}));
-        answers.keep(&key(1, "/", "t"), &value, Duration::from_secs(60));
-        assert_eq!(answers.get(&key(1, "/", "t")), Some(value));
-        for other in [key(2, "/", "t"), key(1, "/a", "t"), key(1, "/", "u"), key(1, "", "/t"), key(1, "/t", "")] {
+        answers.keep(&key(1, "/", 1), &value, Duration::from_secs(60));
+        assert_eq!(answers.get(&key(1, "/", 1)), Some(value));
+        for other in [key(2, "/", 1), key(1, "/a", 1), key(1, "/", 2), key(1, "", 1)] {
             assert_eq!(answers.get(&other), None, "{}", other.key);
         }
     }
@@ -144,10 +149,10 @@ mod tests {
     #[test]
     fn an_answer_without_a_lifetime_is_not_kept() {
         let answers = KeptAnswers::default();
-        answers.keep(&key(1, "/", "t"), &Arc::new(json!(1)), Duration::ZERO);
-        assert_eq!(answers.get(&key(1, "/", "t")), None);
-        answers.keep(&key(1, "/", "t"), &Arc::new(json!(1)), Duration::from_nanos(1));
-        while answers.get(&key(1, "/", "t")).is_some() {
+        answers.keep(&key(1, "/", 1), &Arc::new(json!(1)), Duration::ZERO);
+        assert_eq!(answers.get(&key(1, "/", 1)), None);
+        answers.keep(&key(1, "/", 1), &Arc::new(json!(1)), Duration::from_nanos(1));
+        while answers.get(&key(1, "/", 1)).is_some() {
             std::thread::yield_now();
         }
     }

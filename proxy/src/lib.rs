@@ -44,8 +44,8 @@ pub use limit::store::LimitStoreTask;
 pub use listen::binder::{Bound, BoundBind};
 pub use options::{
     AccessLogSink, ClientLimits, CounterLimits, CreateReview, DrainLimits, Driver, Enforce, Http2Limits, LimitHeaders,
-    LimitStore, Options, RateLimits, ReadSecrets, Reviews, Secret, StoreAway, StoreNode, StoreSecrets, TlsLimits,
-    UpstreamLimits,
+    LimitStore, Options, RateLimits, ReadSecrets, ReviewError, Reviews, Secret, StoreAway, StoreNode, StoreSecrets,
+    TlsLimits, UpstreamLimits,
 };
 pub use start::{Memory, Proxy, StartError, Sweeper};
 

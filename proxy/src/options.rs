@@ -10,7 +10,7 @@ use crate::budget::BudgetLimits;
 use crate::http::cdn_loop::LoopToken;
 
 pub use self::limit_store::{LimitStore, ReadSecrets, Secret, StoreAway, StoreNode, StoreSecrets};
-pub use self::reviews::{CreateReview, Reviews};
+pub use self::reviews::{CreateReview, ReviewError, Reviews};
 
 /// Settings of the data plane that do not depend on the snapshot. The defaults suit an edge with untrusted clients.
 /// Times of less than a millisecond count as one. Those without a flag have values that suit every edge; they are

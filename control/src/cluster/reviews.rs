@@ -16,6 +16,15 @@ const REVIEWS_MAX: usize = 64;
 /// The limit of the time for one, which is longer than anybody waits for it.
 const WITHIN: Duration = Duration::from_secs(10);
 
+/// Why a review was not created.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ReviewFault {
+    /// As many as are allowed are in flight.
+    Busy,
+    /// It failed, for this reason.
+    Failed(String),
+}
+
 /// Creates reviews. Clones share their limit.
 #[derive(Clone)]
 pub struct ApiReviews {
@@ -37,31 +46,33 @@ impl ApiReviews {
     ///
     /// # Errors
     /// Why there is none, without the contents of the review.
-    pub async fn create(&self, review: Value) -> Result<Value, String> {
+    pub async fn create(&self, review: Value) -> Result<Value, ReviewFault> {
         let path = match review.get("kind").and_then(Value::as_str) {
             Some("TokenReview") => "/apis/authentication.k8s.io/v1/tokenreviews",
             Some("SubjectAccessReview") => "/apis/authorization.k8s.io/v1/subjectaccessreviews",
-            _ => return Err("this is no review".to_owned()),
+            _ => return Err(ReviewFault::Failed("this is no review".to_owned())),
         };
         // Waiting for a turn would make the wait longer for everybody.
         let permit = Arc::clone(&self.permits).try_acquire_owned();
-        let permit = permit.map_err(|_full| format!("{REVIEWS_MAX} reviews are in flight"))?;
+        let permit = permit.map_err(|_full| ReviewFault::Busy)?;
         let request = Request::builder().method(Method::POST).uri(path).header("content-type", "application/json");
-        let request = request.body(review.to_string().into_bytes()).map_err(|why| why.to_string())?;
+        let request = request.body(review.to_string().into_bytes());
+        let request = request.map_err(|why| ReviewFault::Failed(why.to_string()))?;
         let client = self.client.clone();
         let asked = self.runtime.spawn(async move {
             let answer = timeout(WITHIN, client.request::<Value>(request)).await;
             drop(permit);
             answer
         });
-        match asked.await {
-            Ok(Ok(Ok(answer))) => Ok(answer),
+        let why = match asked.await {
+            Ok(Ok(Ok(answer))) => return Ok(answer),
             // The server may quote the review.
-            Ok(Ok(Err(kube::Error::Api(status)))) => Err(format!("it answers with the status {}", status.code)),
-            Ok(Ok(Err(error))) => Err(error.to_string()),
-            Ok(Err(_elapsed)) => Err(format!("it does not answer within {WITHIN:?}")),
-            Err(ended) => Err(ended.to_string()),
-        }
+            Ok(Ok(Err(kube::Error::Api(status)))) => format!("it answers with the status {}", status.code),
+            Ok(Ok(Err(error))) => error.to_string(),
+            Ok(Err(_elapsed)) => format!("it does not answer within {WITHIN:?}"),
+            Err(ended) => ended.to_string(),
+        };
+        Err(ReviewFault::Failed(why))
     }
 }
 

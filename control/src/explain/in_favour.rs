@@ -11,11 +11,14 @@ use tidegate_config::model::auth::{
 use tidegate_config::model::{Attributes, Charged, Head, Limit, PolicyState};
 
 /// Nothing is charged, and a request without credentials passes where a client with valid ones would. Credentials that
-/// are given are checked, as far as that needs nobody else: a server that would be asked is assumed to allow the
-/// request.
+/// are given are checked, as far as that needs nobody else: what depends on the answer of a server is assumed to allow
+/// the request.
 #[derive(Default)]
 pub(super) struct InFavour {
+    /// The answers that are assumed.
     answers: HashMap<CallPlace, CallAnswer>,
+    /// The calls that cannot be made.
+    faults: HashMap<CallPlace, CallFault>,
 }
 
 impl<'r> PolicyState<'r> for InFavour {
@@ -33,6 +36,8 @@ impl<'r> PolicyState<'r> for InFavour {
                 AuthResult::Waits(calls) => {
                     self.answers.extend(calls.into_iter().map(|call| (call.place, call.call.in_favour())));
                 }
+                // Only their true answers would show whether it is refused.
+                AuthResult::Refused(_) if !self.answers.is_empty() => return AuthResult::Granted(Box::default()),
                 decided @ (AuthResult::Granted(_) | AuthResult::Refused(_)) => return decided,
             }
         }
@@ -45,10 +50,10 @@ impl AuthFacts for InFavour {
     }
 
     fn answer(&mut self, place: CallPlace, _: Option<&CacheKey>) -> Option<CallAnswer> {
-        self.answers.get(&place).cloned()
+        self.answers.get(&place).cloned().or_else(|| self.faults.get(&place).map(|fault| Err(*fault)))
     }
 
     fn fail(&mut self, place: CallPlace, _: AuthRuleName, fault: CallFault) {
-        self.answers.insert(place, Err(fault));
+        self.faults.insert(place, fault);
     }
 }

@@ -128,12 +128,12 @@ impl AuthMetrics {
         Ok(Self { requests, calls, call_duration, rules, other, sweep_trigger })
     }
 
-    /// Counts a call of a rule, and the time until its outcome was known.
-    pub(crate) fn called(&self, rule: &AuthRuleName, outcome: CallOutcome, waited: Duration) {
+    /// Counts a call of a rule, and the time until its outcome was known, if it was made.
+    pub(crate) fn called(&self, rule: &AuthRuleName, outcome: CallOutcome, waited: Option<Duration>) {
         let is_known = self.has_series(rule);
         let [kind, namespace, name, rule] = if is_known { labels(rule) } else { ["", "", "", "other"] };
         self.calls.with_label_values(&[kind, namespace, name, rule, outcome.as_str()]).inc();
-        self.call_duration.observe(waited.as_secs_f64());
+        waited.inspect(|waited| self.call_duration.observe(waited.as_secs_f64()));
     }
 
     /// Gives a rule series of its own, unless there are too many.

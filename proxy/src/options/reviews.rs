@@ -12,7 +12,22 @@ pub trait CreateReview: Send + Sync {
     ///
     /// # Errors
     /// Why there is none, without the contents of the review.
-    fn create(&self, review: Value) -> BoxFuture<'static, Result<Value, String>>;
+    fn create(&self, review: Value) -> BoxFuture<'static, Result<Value, ReviewError>>;
+}
+
+/// Why a review was not created.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReviewError {
+    /// Whether too many are in flight.
+    pub is_busy: bool,
+    /// The reason in words.
+    pub why: String,
+}
+
+impl fmt::Display for ReviewError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
 }
 
 /// The way to the API server. Clones share it.

@@ -277,7 +277,7 @@ impl Undecided {
         let mut state = RequestState::new(exchange.shared(), waited);
         let result = admit(&policed, progress, &mut state, |target| exchange.usable(target));
         let (auth, refused_by) = (progress.grant().cloned(), state.refused_by.take());
-        tell(&state.callbacks, &exchange.facts, exchange.shared());
+        tell(&state.callbacks, exchange.facts.local.ip(), exchange.shared());
         let answers = std::mem::take(&mut state.answers);
         let are_told = exchange.shared().options.limit_headers == LimitHeaders::Draft;
         if let Some(limits) = state.decision.map(|decision| LimitOutcome::of(&decision, are_told)) {
@@ -298,8 +298,9 @@ impl Undecided {
             }
             PolicyResult::Waits(limits) => Ok(Step::Asks(PendingQuestion::Limits(limits))),
             PolicyResult::Calls(calls) => {
-                let until = head_deadline(self.exchange.arrived.began, &self.effective);
-                let calls = PendingCalls::new(answers, calls, Arc::clone(&self.exchange.facts), until);
+                let began = self.exchange.arrived.began;
+                let until = head_deadline(began, &self.effective);
+                let calls = PendingCalls::new(answers, calls, Arc::clone(&self.exchange.facts), began, until);
                 Ok(Step::Asks(PendingQuestion::Calls(calls)))
             }
         }
@@ -338,7 +339,7 @@ impl Undecided {
         };
         let backend = self.exchange.usable(&service.target).ok_or_else(|| failed(CallFailure::NoEndpoint))?;
         let backend = Arc::clone(backend);
-        let _charge = CallCharge::new(service.body_bytes_max, Some(&backend), facts, shared).map_err(failed)?;
+        let _charge = CallCharge::new(service.body_bytes_max, &backend, facts, shared).map_err(failed)?;
         let until = head_deadline(self.exchange.arrived.began, &self.effective);
         let (shown, facts) = (self.shown(valid, head), Arc::clone(facts));
         Ok(AuthCheck { service, backend, shown, until, facts, _charge })

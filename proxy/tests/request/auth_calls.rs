@@ -16,11 +16,11 @@ use tidegate_config::model::auth::{
 };
 use tidegate_config::model::{AppProtocol, Backend, BackendKey, Endpoint, Selector, Target};
 use tidegate_config::object::ObjectName;
-use tidegate_proxy::{CreateReview, Reviews};
+use tidegate_proxy::{CreateReview, ReviewError, Reviews};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::auth::{DRIVERS, bed_with, expression, header, patterns, rule};
-use super::bed::closed_port;
+use super::bed::{PATIENCE, closed_port};
 use super::upstream::{Reply, Upstream};
 
 fn server(address: SocketAddr) -> CallServer {
@@ -42,7 +42,7 @@ fn introspection_of(address: SocketAddr) -> Introspection {
         path: "/introspect".into(),
         hint: "access_token".into(),
         client: Some(ClientSecret { id: secret("edge"), secret: secret("s3cret") }),
-        timeout: Duration::from_millis(500),
+        timeout: PATIENCE,
     }
 }
 
@@ -58,7 +58,7 @@ fn http_rule(address: SocketAddr, path: &str) -> HttpRule {
         body: CallBody::None,
         headers: Box::default(),
         credential: None,
-        timeout: Duration::from_millis(500),
+        timeout: PATIENCE,
     }
 }
 
@@ -109,11 +109,7 @@ async fn a_token_is_accepted_if_its_server_says_so_and_in_no_other_case() {
     let upstream = Upstream::start(|seen| Reply::ok(&seen.head)).await;
     for driver in DRIVERS {
         let (mut idp, asked) = introspection_server().await;
-        let auth = PathAuth {
-            authentication: [rule("oauth", introspection(idp.address))].into(),
-            success: [header("x-user", "auth.identity.sub")].into(),
-            ..PathAuth::default()
-        };
+        let auth = accepting(introspection_of(idp.address));
         let bed = bed_with(driver, &upstream, auth, |_| ()).await;
         assert_eq!(bed.get("a.test", "/", "").await.status, 401, "{driver:?}");
         assert_eq!(asked.load(Ordering::Relaxed), 0, "nothing is asked about a request without a token");
@@ -129,8 +125,8 @@ async fn a_token_is_accepted_if_its_server_says_so_and_in_no_other_case() {
         assert_eq!(seen.header("authorization"), "Basic ZWRnZTpzM2NyZXQ=", "{driver:?}");
         assert_eq!(seen.header("host"), format!("idp.test:{}", idp.address.port()), "{driver:?}");
         for token in [
-            "inactive", "expired", "text", "list", "garbage", "error", "away", "large", "endless", "packed", "cut",
-            "closed", "silent", "unknown",
+            "inactive", "expired", "text", "list", "garbage", "error", "away", "large", "packed", "cut", "closed",
+            "unknown",
         ] {
             let before = asked.load(Ordering::Relaxed);
             let answer = bed.get("a.test", "/", &format!("Authorization: Bearer {token}\r\n")).await;
@@ -143,10 +139,50 @@ async fn a_token_is_accepted_if_its_server_says_so_and_in_no_other_case() {
                 format!(r#"kind="RateLimitPolicy",name="api",namespace="shop",outcome="{outcome}",rule="oauth""#);
             format!("tidegate_auth_calls_total{{{labels}}} {number}")
         };
-        for (outcome, number) in [("answered", 1), ("denied", 2), ("timeout", 2)] {
+        for (outcome, number) in [("answered", 1), ("denied", 2), ("invalid-answer", 10)] {
             bed.until_metric(&count(outcome, number)).await;
         }
-        bed.until_metric("tidegate_auth_call_duration_seconds_count 15").await;
+        bed.until_metric("tidegate_auth_call_duration_seconds_count 13").await;
+    }
+}
+
+/// Accepts tokens that a server knows, and tells the endpoint whose they are.
+fn accepting(introspection: Introspection) -> PathAuth {
+    PathAuth {
+        authentication: [rule("oauth", authentication(AuthenticationMethod::Introspection(introspection)))].into(),
+        success: [header("x-user", "auth.identity.sub")].into(),
+        ..PathAuth::default()
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_in_time_refuses_the_request() {
+    let upstream = Upstream::echo().await;
+    for driver in DRIVERS {
+        let (idp, _) = introspection_server().await;
+        let introspection = Introspection { timeout: Duration::from_millis(50), ..introspection_of(idp.address) };
+        let bed = bed_with(driver, &upstream, accepting(introspection), |_| ()).await;
+        for token in ["silent", "endless"] {
+            let answer = bed.get("a.test", "/", &format!("Authorization: Bearer {token}\r\n")).await;
+            assert_eq!(answer.status, 401, "{driver:?}: {token}");
+        }
+        let labels = r#"kind="RateLimitPolicy",name="api",namespace="shop",outcome="timeout",rule="oauth""#;
+        bed.until_metric(&format!("tidegate_auth_calls_total{{{labels}}} 2")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_does_not_wait_for_a_rule_in_shadow_mode() {
+    let upstream = Upstream::echo().await;
+    for driver in DRIVERS {
+        let facts = Upstream::start(|_| Reply::Silence).await;
+        let asks = Metadata::Http(http_rule(facts.address, "/"));
+        let shadow = AuthRule { shadow: true, ..AuthRule::clone(&rule("facts", asks)) };
+        let auth = PathAuth { metadata: [Arc::new(shadow)].into(), ..PathAuth::default() };
+        let bed = bed_with(driver, &upstream, auth, |_| ()).await;
+        // Less than the time that all calls of a request may take.
+        let answer = tokio::time::timeout(Duration::from_secs(8), bed.get("a.test", "/", "")).await;
+        assert_eq!(answer.expect("the client waits").status, 200, "{driver:?}");
     }
 }
 
@@ -211,7 +247,7 @@ fn plan(address: SocketAddr) -> HttpRule {
         scopes: Box::default(),
         extra: Box::default(),
         reused: true,
-        timeout: Duration::from_millis(500),
+        timeout: PATIENCE,
     };
     let user = PathPiece::Value(Selector::new("auth.identity.sub").unwrap());
     let source = CallCredentialSource::OAuth2(Arc::new(client));
@@ -231,7 +267,7 @@ async fn facts_are_fetched_with_the_edges_own_credentials_and_told_to_the_endpoi
             identity_source: Some("oauth".into()),
             server: Some(server(facts.address)),
             path: "/me".into(),
-            timeout: Duration::from_millis(500),
+            timeout: PATIENCE,
         };
         let auth = PathAuth {
             authentication: [rule("oauth", introspection(idp.address))].into(),
@@ -268,12 +304,12 @@ async fn facts_are_fetched_with_the_edges_own_credentials_and_told_to_the_endpoi
 
 /// Answers reviews as a test says, and notes them.
 struct Answering {
-    answer: fn(&Value) -> Result<Value, String>,
+    answer: fn(&Value) -> Result<Value, ReviewError>,
     asked: UnboundedSender<Value>,
 }
 
 impl CreateReview for Answering {
-    fn create(&self, review: Value) -> BoxFuture<'static, Result<Value, String>> {
+    fn create(&self, review: Value) -> BoxFuture<'static, Result<Value, ReviewError>> {
         let answer = (self.answer)(&review);
         self.asked.send(review).unwrap();
         Box::pin(async move { answer })
@@ -295,7 +331,7 @@ async fn the_api_server_knows_tokens_and_what_their_users_may_do() {
         _ => match review["spec"]["nonResourceAttributes"]["path"].as_str() {
             Some("/open") => Ok(json!({"status": {"allowed": true}})),
             Some("/odd") => Ok(json!({"status": {}})),
-            Some("/away") => Err("away".to_owned()),
+            Some("/away") => Err(ReviewError { is_busy: false, why: "away".to_owned() }),
             _ => Ok(json!({"status": {"allowed": false}})),
         },
     };

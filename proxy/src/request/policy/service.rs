@@ -1,5 +1,6 @@
 //! Requests of the edge's own to a service, for policies that wait for its answer.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -25,15 +26,15 @@ const TRIES_MAX: usize = 3;
 /// The maximum size of an answer's body; a longer one is invalid.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// A service, and the connection whose request waits for it.
+/// A service, and the connection whose request asks it.
 #[derive(Clone, Copy)]
 pub(super) struct Service<'a> {
     /// The service.
     pub(super) target: &'a Arc<Target>,
     /// Its endpoints.
     pub(super) backend: &'a Backend,
-    /// The connection.
-    pub(super) facts: &'a ConnectionFacts,
+    /// The local address of the connection.
+    pub(super) local: IpAddr,
 }
 
 impl Service<'_> {
@@ -47,8 +48,8 @@ impl Service<'_> {
         shared: &Shared,
         attempts: &mut Attempts,
     ) -> Result<Response<Incoming>, CallFailure> {
-        let Self { target, backend, facts } = self;
-        let here = shared.own_addresses(facts.local.ip());
+        let Self { target, backend, local } = self;
+        let here = shared.own_addresses(local);
         let limits = &shared.options.upstream;
         let mut unprocessed = 0;
         loop {
@@ -108,27 +109,27 @@ pub(super) async fn whole(
 /// The charge of a call to its Service, the edge and its client, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct CallCharge {
-    facts: Arc<ConnectionFacts>,
+    /// The client that it is charged to; `None` for work that no request waits for.
+    client: Option<Arc<ConnectionFacts>>,
     cost: Cost,
-    _at_service: Option<RequestAtService>,
+    _at_service: RequestAtService,
     _edge: Charge,
 }
 
 impl CallCharge {
-    /// Charges a call that holds up to `body_bytes_max` bytes of a body, to a Service unless it goes to the API server.
+    /// Charges a call that holds up to `body_bytes_max` bytes of a body.
     ///
     /// # Errors
     /// [`CallFailure::Overloaded`] if its Service has as many requests and calls as it may have, and
     /// [`CallFailure::NoRoom`] if the edge, or the client's share of it, has no room.
     pub(crate) fn new(
         body_bytes_max: u32,
-        backend: Option<&Backend>,
+        backend: &Backend,
         facts: &Arc<ConnectionFacts>,
         shared: &Shared,
     ) -> Result<Self, CallFailure> {
         let cost = Cost::EXTERNAL_AUTH.and(Cost::new(0, body_bytes_max.div_ceil(1024)));
-        let enter = |backend| shared.enter_service(backend, cost).ok_or(CallFailure::Overloaded);
-        let at_service = backend.map(enter).transpose()?;
+        let at_service = shared.enter_service(backend, cost).ok_or(CallFailure::Overloaded)?;
         if facts.client.as_ref().is_some_and(|client| !client.charge(cost)) {
             return Err(CallFailure::NoRoom);
         }
@@ -136,12 +137,21 @@ impl CallCharge {
             facts.client.as_ref().inspect(|client| client.release(cost));
             return Err(CallFailure::NoRoom);
         };
-        Ok(Self { facts: Arc::clone(facts), cost, _at_service: at_service, _edge: edge })
+        Ok(Self { client: Some(Arc::clone(facts)), cost, _at_service: at_service, _edge: edge })
+    }
+
+    /// Charges a call that no request waits for, which may take what requests leave of the budget; `None` without room.
+    pub(super) fn spare(backend: &Backend, shared: &Shared) -> Option<Self> {
+        let cost = Cost::EXTERNAL_AUTH;
+        let at_service = shared.enter_service(backend, cost)?;
+        let edge = shared.budget.charge_spare(cost).then(|| shared.budget.keep(cost))?;
+        Some(Self { client: None, cost, _at_service: at_service, _edge: edge })
     }
 }
 
 impl Drop for CallCharge {
     fn drop(&mut self) {
-        self.facts.client.as_ref().inspect(|client| client.release(self.cost));
+        let client = self.client.as_ref().and_then(|facts| facts.client.as_ref());
+        client.inspect(|client| client.release(self.cost));
     }
 }

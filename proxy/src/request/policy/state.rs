@@ -2,7 +2,7 @@
 //! calls.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use smallvec::SmallVec;
 use tidegate_config::model::auth::{
@@ -202,7 +202,7 @@ impl AuthFacts for RequestState<'_> {
     }
 
     fn fail(&mut self, place: CallPlace, rule: AuthRuleName, fault: CallFault) {
-        self.auth_metrics.called(&rule, CallOutcome::Failed(fault), Duration::ZERO);
+        self.auth_metrics.called(&rule, CallOutcome::Failed(fault), None);
         self.answers.put(place, Err(fault));
     }
 }

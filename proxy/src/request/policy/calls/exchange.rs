@@ -1,16 +1,19 @@
 //! A call over HTTP.
 
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HOST, USER_AGENT};
 use http::{HeaderValue, Request};
 use http_body_util::Full;
+use tidegate_config::model::Backend;
 use tidegate_config::model::auth::{CallAnswer, CallFault, ClientCredentials, HttpCall, TokenFor};
+use tokio::time::timeout_at;
 
-use super::super::service::{Service, whole};
-use super::{backend_of, fault};
+use super::super::service::{CallCharge, Service, whole};
+use super::fault;
 use crate::clock;
 use crate::connection::ConnectionFacts;
 use crate::shared::Shared;
@@ -21,25 +24,45 @@ const TOKEN_MARGIN: Duration = Duration::from_secs(10);
 /// How long a token without `expires_in` is used.
 const TOKEN_TTL: Duration = Duration::from_secs(60);
 
-/// Makes a call, after getting the token that it needs.
-pub(super) async fn exchange(call: &HttpCall, facts: &ConnectionFacts, shared: &Shared) -> CallAnswer {
-    let Some(TokenFor { client, place }) = &call.token else { return sent(call, facts, shared).await };
+/// Whose request needs a call.
+#[derive(Clone, Copy)]
+pub(super) struct Asker<'a> {
+    /// The connection that pays for it; `None` if no request waits for it.
+    pub(super) facts: Option<&'a Arc<ConnectionFacts>>,
+    /// The local address of the connection.
+    pub(super) local: IpAddr,
+}
+
+impl Asker<'_> {
+    fn charge(&self, backend: &Backend, shared: &Shared) -> Result<CallCharge, CallFault> {
+        match self.facts {
+            Some(facts) => CallCharge::new(0, backend, facts, shared).map_err(fault),
+            None => CallCharge::spare(backend, shared).ok_or(CallFault::NoRoom),
+        }
+    }
+}
+
+/// Makes a call until this moment, after getting the token that it needs.
+pub(super) async fn exchange(call: &HttpCall, asker: Asker<'_>, until: Instant, shared: &Shared) -> CallAnswer {
+    let Some(TokenFor { client, place }) = &call.token else { return sent(call, asker, until, shared).await };
     let mut call = call.clone();
-    let token = token(client, facts, shared).await?;
+    let token = token(client, asker, until, shared).await?;
     call.put_credential(place, &token)?;
-    sent(&call, facts, shared).await
+    sent(&call, asker, until, shared).await
 }
 
 /// A token for the edge itself.
 async fn token(
     client: &Arc<ClientCredentials>,
-    facts: &ConnectionFacts,
+    asker: Asker<'_>,
+    until: Instant,
     shared: &Shared,
 ) -> Result<Arc<str>, CallFault> {
     if let Some(token) = shared.answers.token(client).filter(|_| client.reused) {
         return Ok(token);
     }
-    let answer = sent(&client.call()?, facts, shared).await?.ok_or(CallFault::InvalidAnswer)?;
+    let until = until.min(clock::now() + client.timeout);
+    let answer = sent(&client.call()?, asker, until, shared).await?.ok_or(CallFault::InvalidAnswer)?;
     let token = answer.get("access_token").and_then(serde_json::Value::as_str).ok_or(CallFault::InvalidAnswer)?;
     let token: Arc<str> = token.into();
     if client.reused {
@@ -50,9 +73,15 @@ async fn token(
     Ok(token)
 }
 
-async fn sent(call: &HttpCall, facts: &ConnectionFacts, shared: &Shared) -> CallAnswer {
-    let backend = backend_of(call)?.ok_or(CallFault::Unreachable)?;
-    let service = Service { target: &call.target, backend, facts };
+async fn sent(call: &HttpCall, asker: Asker<'_>, until: Instant, shared: &Shared) -> CallAnswer {
+    let backend = call.target.fixed.as_deref().ok_or(CallFault::Unreachable)?;
+    let _charge = asker.charge(backend, shared)?;
+    let answered = timeout_at(until.into(), answered(call, backend, asker, shared)).await;
+    answered.unwrap_or(Err(CallFault::Timeout))
+}
+
+async fn answered(call: &HttpCall, backend: &Backend, asker: Asker<'_>, shared: &Shared) -> CallAnswer {
+    let service = Service { target: &call.target, backend, local: asker.local };
     let mut attempts = Attempts::default();
     let response = service.send(|| request(call), shared, &mut attempts).await.map_err(fault)?;
     // A compressed document is not the one that was asked for, and could be as large as the edge has memory.

@@ -164,7 +164,7 @@ impl Drop for CallCounter<'_> {
 /// Asks endpoints one after the other until one takes the call.
 async fn answer(auth_check: &AuthCheck, body: Bytes, shared: &Shared, attempts: &mut Attempts) -> CheckResult {
     let AuthCheck { service, backend, shown, facts, .. } = auth_check;
-    let asked = Service { target: &service.target, backend, facts };
+    let asked = Service { target: &service.target, backend, local: facts.local.ip() };
     let make = || match &service.protocol {
         AuthProtocol::Http { path, request_headers, .. } => {
             http::request(shown, (path, request_headers), service.target.protocol.is_http2(), body.clone())

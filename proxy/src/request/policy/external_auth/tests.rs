@@ -38,7 +38,7 @@ fn check_of(shared: &Arc<Shared>, endpoints: &[SocketAddr], until: Option<Instan
     let protocol = AuthProtocol::Http { path: "/check".into(), request_headers, response_headers };
     let service = Arc::new(ExternalAuth { target: Arc::new(target), protocol, body_bytes_max: 0 });
     let (backend, facts) = (auth_backend(endpoints), facts_of_client(shared));
-    let _charge = CallCharge::new(0, Some(&backend), &facts, shared).unwrap();
+    let _charge = CallCharge::new(0, &backend, &facts, shared).unwrap();
     AuthCheck { service, backend, shown: shown("/"), until, facts, _charge }
 }
 
@@ -53,7 +53,7 @@ fn a_refused_call_leaves_nothing_charged() {
     };
     let shared = shared(|options| options.budget = limits);
     let (facts, backend) = (facts_of_client(&shared), auth_backend(&[]));
-    let call = || CallCharge::new(0, Some(&backend), &facts, &shared);
+    let call = || CallCharge::new(0, &backend, &facts, &shared);
     let client = facts.client.as_ref().unwrap();
     let free = shared.budget.taken();
     // The client and the service may have one request each, so whatever a refusal leaves behind stops the next call.
