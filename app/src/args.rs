@@ -5,6 +5,7 @@ mod ask;
 mod cache;
 mod limits_store;
 mod lite;
+mod policies;
 mod routing;
 mod serve;
 
@@ -16,6 +17,7 @@ use clap::builder::BoolishValueParser;
 use clap::{Parser, Subcommand};
 pub(crate) use limits_store::LimitsStoreArgs;
 pub(crate) use lite::LiteArgs;
+pub(crate) use policies::PolicyArgs;
 pub(crate) use routing::RoutingArgs;
 pub(crate) use serve::{CachedArgs, ServeArgs, ServerArgs};
 
@@ -102,6 +104,8 @@ pub(crate) struct EdgeArgs {
     pub(crate) sockets: SocketArgs,
     #[command(flatten)]
     pub(crate) routing: RoutingArgs,
+    #[command(flatten)]
+    pub(crate) policies: PolicyArgs,
     #[command(flatten)]
     pub(crate) status: StatusArgs,
     #[command(flatten)]

@@ -9,6 +9,7 @@ mod gateway;
 mod limits_store;
 mod lite;
 mod pace;
+mod policies;
 mod process;
 mod routing;
 mod serve;
@@ -235,6 +236,8 @@ impl Edge {
                 events,
                 pace: pace::read(&args.pace)?,
                 keep: pace::read_keep(&args.keep)?,
+                policy_authorities: policies::authorities(&args.policies)?,
+                policy_url_hosts: policies::url_hosts(&args.policies)?,
                 ..routing
             },
             limits: Limits {

@@ -34,6 +34,7 @@ mod metrics;
 
 pub mod options;
 mod addresses;
+mod url_hosts;
 mod backoff;
 mod clock;
 mod sample;

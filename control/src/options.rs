@@ -11,6 +11,7 @@ use tidegate_config::project::PublicAddress;
 
 pub use crate::addresses::AddressPolicy;
 use crate::queue::LaneShares;
+pub use crate::url_hosts::UrlHosts;
 
 /// The options of the compiler.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct Options {
     pub addresses: AddressPolicy,
     /// The certificate authorities that are trusted for URLs in policies, besides those of the system.
     pub policy_authorities: Option<CaBundle>,
+    /// The hosts that URLs in policies may lead to.
+    pub policy_url_hosts: UrlHosts,
     /// The sockets to listen on.
     pub binds: Binds,
     /// The settings of routes that set none.
@@ -65,6 +68,7 @@ impl Default for Options {
             host_ownership: HostOwnership::default(),
             addresses: AddressPolicy::default(),
             policy_authorities: None,
+            policy_url_hosts: UrlHosts::default(),
             binds: Binds::default(),
             defaults: Arc::default(),
             trusted_proxies: Arc::default(),

@@ -299,7 +299,7 @@ impl State {
         api_server: watch::Receiver<Arc<BTreeSet<SocketAddr>>>,
         events: mpsc::Sender<Event>,
     ) -> Result<KeySetFollower, rustls::Error> {
-        let Options { addresses, policy_authorities, .. } = &self.control.options;
+        let Options { addresses, policy_authorities, policy_url_hosts, .. } = &self.control.options;
         let client = KeyClient::new(
             Upstream::System,
             addresses.clone(),
@@ -307,6 +307,7 @@ impl State {
             policy_authorities.as_ref(),
             KeyClient::WITHIN,
         )?;
+        let client = client.only_to(policy_url_hosts.clone());
         let (limits, metrics) = (KeySetLimits::default(), self.key_set_metrics.clone());
         let follower = KeySetFollower::new(client, limits, wanted, events, metrics, fastrand::u64(..));
         let sets = self.reconciler.model().world().key_sets.iter();

@@ -18,7 +18,7 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::json;
 use tidegate_config::model::CaBundle;
 use tidegate_config::model::auth::{Jwt, KeySet, KeySource, TokenFault};
-use tidegate_control::options::AddressPolicy;
+use tidegate_control::options::{AddressPolicy, UrlHosts};
 use tidegate_control::{
     Event, KeyClient, KeySetFollower, KeySetLimits, KeySetMetrics, KeySources, KnownKeys, Upstream,
 };
@@ -69,6 +69,7 @@ struct Setup {
     tls: Option<TlsAcceptor>,
     authorities: Option<CaBundle>,
     known: KnownKeys,
+    hosts: UrlHosts,
 }
 
 fn quick() -> KeySetLimits {
@@ -89,6 +90,7 @@ async fn start(setup: Setup, limits: KeySetLimits) -> Run {
     let (stop, registry) = (CancellationToken::new(), Registry::new());
     let addresses = AddressPolicy { allow_loopback: !setup.refuses_loopback, ..AddressPolicy::default() };
     let client = KeyClient::new(dns, addresses, sockets, setup.authorities.as_ref(), MS(500)).unwrap();
+    let client = client.only_to(setup.hosts);
     let metrics = KeySetMetrics::register(&registry).unwrap();
     let follower = KeySetFollower::new(client, limits, sources, sender, metrics, 7).keeping(None, setup.known);
     tasks.spawn(follower.run(stop.clone()));
@@ -318,6 +320,30 @@ async fn addresses_are_refused_after_the_look_up() {
     assert_eq!(run.asked("/keys").await, 0);
     serving.abort();
     run.stop.cancel();
+}
+
+#[tokio::test]
+async fn hosts_that_the_operator_does_not_allow_are_refused() {
+    for (allowed, host, is_allowed) in [
+        ("issuer.example", "issuer.example", true),
+        ("issuer.example", "ISSUER.example.", true),
+        ("issuer.example", "127.0.0.1", false),
+        ("*.example", "other.test", false),
+        ("127.0.0.0/8", "other.test", true),
+        ("10.0.0.0/8", "issuer.example", false),
+    ] {
+        let hosts = UrlHosts::read(&[allowed.to_owned()]).unwrap();
+        let mut run = start(Setup { hosts, ..Setup::default() }, quick()).await;
+        run.says("/keys", json_answer(key_set("a"))).await;
+        run.want_url(&format!("http://{host}:{}/keys", run.at.port()));
+        if is_allowed {
+            assert_eq!(*run.next().await.unwrap(), read(&key_set("a")), "{host} under {allowed}");
+        } else {
+            run.fails("the operator does not allow its host").await;
+            assert_eq!(run.asked("/keys").await, 0, "{host} under {allowed}");
+        }
+        run.stop.cancel();
+    }
 }
 
 #[tokio::test]

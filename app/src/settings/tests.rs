@@ -284,6 +284,31 @@ fn names_of_sources_and_limits_of_clients_are_configurable() {
 }
 
 #[test]
+fn urls_of_policies_are_configurable() {
+    let hosts = |edge: &Edge, name: &str| edge.control.policy_url_hosts.allows(name, Some([192, 0, 2, 1].into()));
+    let default = run(&[]).unwrap().edge;
+    assert!(default.control.policy_authorities.is_none() && hosts(&default, "any.example"));
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let own = rcgen::generate_simple_self_signed(["login.example".to_owned()]).unwrap();
+    let ca = file("ca.crt", &own.cert.pem());
+    let named = run(&["--policy-ca", &ca, "--policy-url-hosts", "login.example,*.b.example,10.0.0.0/8"]).unwrap().edge;
+    assert!(named.control.policy_authorities.is_some());
+    let allowed = ["login.example", "a.b.example", "b.example", "other.example"].map(|name| hosts(&named, name));
+    assert_eq!(allowed, [true, true, false, false]);
+    let other = file("other", "no certificate");
+    check(&["--policy-ca", &other], &format!("--policy-ca {other:?}: ca.crt holds no certificate"));
+    check(
+        &["--policy-url-hosts", "a.example,https://b.example"],
+        "--policy-url-hosts \"https://b.example\": is neither a name, *. and a name, nor a network such as 10.0.0.0/8",
+    );
+}
+
+#[test]
 fn the_pace_is_configurable() {
     let flags = "--optional-kinds-grace=250ms --optional-kinds-slow-grace=3s --unconfirmed-removals-share=0.25 \
         --unconfirmed-removals-count=0 \

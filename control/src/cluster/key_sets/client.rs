@@ -26,11 +26,14 @@ use tokio_rustls::TlsConnector;
 
 use crate::addresses::AddressPolicy;
 use crate::cluster::resolve::{Upstream, addresses_of};
+use crate::url_hosts::UrlHosts;
 
 /// The limit of a body, in bytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
 /// The limit of a response head, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
+/// The refusal of a host.
+const NOT_ALLOWED: &str = "the operator does not allow its host (--policy-url-hosts)";
 /// The limit of the addresses of a host that are tried.
 const ADDRESSES_MAX: usize = 4;
 
@@ -39,6 +42,7 @@ const ADDRESSES_MAX: usize = 4;
 pub struct KeyClient {
     dns: Upstream,
     addresses: AddressPolicy,
+    hosts: UrlHosts,
     /// The sockets of the API server.
     api_server: watch::Receiver<Arc<BTreeSet<SocketAddr>>>,
     tls: Arc<ClientConfig>,
@@ -77,7 +81,14 @@ impl KeyClient {
         let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
         let mut config = config.with_root_certificates(roots).with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self { dns, addresses, api_server, tls: Arc::new(config), within })
+        let hosts = UrlHosts::default();
+        Ok(Self { dns, addresses, hosts, api_server, tls: Arc::new(config), within })
+    }
+
+    /// The same for these hosts only.
+    #[must_use]
+    pub fn only_to(self, hosts: UrlHosts) -> Self {
+        Self { hosts, ..self }
     }
 
     /// Fetches a document in JSON.
@@ -102,6 +113,9 @@ impl KeyClient {
 
     /// Connects to one of the addresses of the host that policies may name.
     async fn connect(&self, target: &Target) -> Result<TcpStream, String> {
+        if !self.hosts.may_look_up(&target.host) {
+            return Err(NOT_ALLOWED.to_owned());
+        }
         let mut why = "its host has no addresses".to_owned();
         let mut left = ADDRESSES_MAX;
         for address in self.resolve(&target.host).await? {
@@ -109,6 +123,8 @@ impl KeyClient {
             let refusal = self.addresses.refusal(to, &self.api_server.borrow());
             if let Some(refusal) = refusal {
                 why = format!("{address} is not allowed: {refusal}");
+            } else if !self.hosts.allows(&target.host, Some(address)) {
+                NOT_ALLOWED.clone_into(&mut why);
             } else if left > 0 {
                 left -= 1;
                 match TcpStream::connect(to).await {
