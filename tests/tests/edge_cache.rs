@@ -6,8 +6,11 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use http_body_util::Empty;
+use rcgen::{KeyPair, PKCS_ED25519};
+use serde_json::json;
 use tempfile::TempDir;
-use tidegate_tests::{Dev, Link, Run, certificate_of, eventually, get, secret, skipped, upstream};
+use tidegate_tests::{Dev, Issuer, Link, Run, certificate_of, eventually, get, request, secret, skipped, upstream};
 use tokio::net::UdpSocket;
 use tokio::process::Command;
 
@@ -40,12 +43,18 @@ impl Site {
 
     /// The same, for a command that begins with the program.
     async fn edge_by(&self, command: Command, sealed: bool) -> Run {
+        self.edge_with(command, sealed, &[]).await
+    }
+
+    /// The same with further flags.
+    async fn edge_with(&self, command: Command, sealed: bool, flags: &[&str]) -> Run {
         let folder = self.cache.path().to_str().unwrap();
         let key = self.cache.path().join("key");
         let mut arguments = vec!["--https", "127.0.0.1:0", "--cache-dir", folder, "--cache-write-after", "50ms"];
         if sealed {
             arguments.extend(["--cache-key-file", key.to_str().unwrap()]);
         }
+        arguments.extend(flags);
         Run::started(command, &self.kubeconfig, &arguments).await
     }
 
@@ -390,4 +399,51 @@ async fn a_dns_name_keeps_its_addresses_across_a_restart() {
     run.ready().await;
     let answer = get(run.http, "kept.test", "/").await.unwrap();
     assert_eq!((answer.status.as_u16(), &*answer.body), (200, "kept"), "ready means right");
+}
+
+/// The policy, and the keys of the issuer, are those of before the restart.
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_are_accepted_after_a_restart_without_their_issuer() {
+    let issuer = Issuer::start().await;
+    let spec = json!({
+        "targetRef": {"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "none"},
+        "rules": {"authentication": {"staff": {"jwt": {"issuerUrl": issuer.url}}}},
+    });
+    let metadata = json!({"namespace": "kept", "name": "staff"});
+    let policy = json!({"apiVersion": "kuadrant.io/v1", "kind": "AuthPolicy", "metadata": metadata, "spec": spec});
+    let named = "kind: Ingress\nmetadata: {namespace: kept, name: kept, annotations: {tidegate.io/policy: staff}}";
+    let kept_route = KEPT.replace("PORT", &upstream().await.port().to_string());
+    let guarded = kept_route.replace("kind: Ingress\nmetadata: {namespace: kept, name: kept}", named);
+    assert_ne!(guarded, kept_route);
+    let site = Site::new(&[("kept.yaml", &guarded), ("policy.yaml", &policy.to_string())]).await;
+    let sources = ["--source", "ingress,kuadrant"];
+    let edge = async || site.edge_with(Command::new(tidegate_tests::binary()), true, &sources).await;
+    let run = edge().await;
+    run.ready().await;
+    let (token, later) = (issuer.token("one", &json!({})), issuer.token("one", &json!({"sub": "ben"})));
+    let other = KeyPair::generate_for(&PKCS_ED25519).unwrap();
+    let forged = issuer.token_by(&other, "one", &json!({}));
+    let status = async |run: &Run, token: &str| {
+        let asks =
+            http::Request::get("/").header("host", "kept.test").header("authorization", format!("Bearer {token}"));
+        request(run.http, asks.body(Empty::new()).unwrap()).await.unwrap().status.as_u16()
+    };
+    eventually("the keys are fetched", || async {
+        let status = status(&run, &token).await;
+        if status == 200 { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+    kept(&run).await;
+
+    drop(issuer);
+    kill(run).await;
+    let run = edge().await;
+    run.ready().await;
+    assert_eq!([status(&run, &later).await, status(&run, &forged).await, status(&run, "").await], [200, 401, 401]);
+    kill(run).await;
+    // Nor is the API server needed.
+    site.link.cut();
+    let run = site.edge_with(Command::new(tidegate_tests::binary()), true, &sources).await;
+    run.ready().await;
+    assert_eq!([status(&run, &later).await, status(&run, &forged).await, status(&run, "").await], [200, 401, 401]);
 }

@@ -4,6 +4,8 @@
 
 #[path = "gateway/auth.rs"]
 mod auth;
+#[path = "gateway/auth_changes.rs"]
+mod auth_changes;
 #[path = "gateway/datagrams.rs"]
 mod datagrams;
 #[path = "gateway/external_auth.rs"]
@@ -54,11 +56,16 @@ impl Bench {
 
     /// The same with further files.
     async fn start_with(test: u8, more: &[(&str, &str)]) -> Option<Self> {
+        Self::start_under(test, more, &[]).await
+    }
+
+    /// The same with further flags, too.
+    async fn start_under(test: u8, more: &[(&str, &str)], flags: &[&str]) -> Option<Self> {
         let id = std::process::id().to_le_bytes();
         let first = Ipv4Addr::new(127, 64 + id[1] % 64, id[0], test * 8 + 1);
         let addresses = format!("{first}-{}", Ipv4Addr::from_bits(first.to_bits() + 3));
         let files = [("gateway.yaml", GATEWAY), ("routes.yaml", ROUTES), ("shop.yaml", SHOP)];
-        let dev = Dev::with(&[&files, more].concat(), &["--gateway-addresses", &addresses]).await;
+        let dev = Dev::with(&[&files, more].concat(), &[&["--gateway-addresses", &*addresses], flags].concat()).await;
         let kubectl = Kubectl::for_config(&dev.kubeconfig)?;
         Some(Self { dev, kubectl, first })
     }

@@ -1,74 +1,13 @@
 //! Tokens of an issuer in the whole process: an issuer of the test, and clients with its tokens.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::cell::Cell;
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http_body_util::Empty;
-use rcgen::{KeyPair, PKCS_ED25519, PublicKeyData, SigningKey};
+use rcgen::{KeyPair, PKCS_ED25519};
 use serde_json::{Value, json};
-use tidegate_tests::{Answer, eventually, request, unix_s};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tidegate_tests::{Answer, Issuer, eventually, request, unix_s};
 
 use super::Bench;
-
-/// An issuer that signs with one key.
-struct Issuer {
-    address: SocketAddr,
-    key: Arc<KeyPair>,
-    _serves: JoinSet<()>,
-}
-
-impl Issuer {
-    async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let key = Arc::new(KeyPair::generate_for(&PKCS_ED25519).unwrap());
-        let own = Arc::clone(&key);
-        let mut serves = JoinSet::new();
-        serves.spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(answer(stream, address, Arc::clone(&own)));
-            }
-        });
-        Self { address, key, _serves: serves }
-    }
-
-    fn url(&self) -> String {
-        format!("http://{}", self.address)
-    }
-
-    /// A token with these claims besides the usual ones.
-    fn token(&self, key: &KeyPair, claims: &Value) -> String {
-        let mut all = json!({"iss": self.url(), "sub": "anna", "exp": unix_s() + 3600});
-        all.as_object_mut().unwrap().extend(claims.as_object().unwrap().clone());
-        let part = |part: &Value| URL_SAFE_NO_PAD.encode(part.to_string());
-        let message = format!("{}.{}", part(&json!({"alg": "EdDSA", "kid": "one"})), part(&all));
-        let signature = key.sign(message.as_bytes()).unwrap();
-        format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
-    }
-}
-
-async fn answer(mut stream: TcpStream, address: SocketAddr, key: Arc<KeyPair>) {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        if stream.read_buf(&mut head).await.unwrap_or_default() == 0 {
-            return;
-        }
-    }
-    let body = if head.starts_with(b"GET /.well-known/openid-configuration ") {
-        json!({"issuer": format!("http://{address}"), "jwks_uri": format!("http://{address}/keys")})
-    } else {
-        let x = URL_SAFE_NO_PAD.encode(key.der_bytes());
-        json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "one", "x": x}]})
-    };
-    let body = body.to_string();
-    let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length";
-    stream.write_all(format!("{head}: {}\r\n\r\n{body}", body.len()).as_bytes()).await.ok();
-}
 
 /// A route for staff with tokens of this issuer.
 fn manifests(issuer: &str) -> String {
@@ -107,32 +46,93 @@ impl Bench {
     }
 }
 
+fn dev() -> Value {
+    json!({"groups": ["dev"]})
+}
+
+/// Waits until a token is accepted.
+async fn accepted(bench: &Bench, token: &str) -> Answer {
+    eventually("a request of staff", || async {
+        let answer = bench.of_staff(token).await;
+        if answer.status == 200 { Ok(answer) } else { Err(format!("{answer:?}")) }
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn staff_authenticates_with_tokens() {
     let issuer = Issuer::start().await;
-    let Some(bench) = Bench::start_with(21, &[("tokens.yaml", &manifests(&issuer.url()))]).await else { return };
-    let dev = json!({"groups": ["dev"]});
-    let token = issuer.token(&issuer.key, &dev);
-    let allowed = eventually("a request of staff", || async {
-        let answer = bench.of_staff(&token).await;
-        if answer.status == 200 { Ok(answer) } else { Err(format!("{answer:?}")) }
-    })
-    .await;
+    let Some(bench) = Bench::start_with(21, &[("tokens.yaml", &manifests(&issuer.url))]).await else { return };
+    let token = issuer.token("one", &dev());
+    let allowed = accepted(&bench, &token).await;
     assert!(allowed.body.to_ascii_lowercase().contains("x-user: anna"), "{allowed:?}");
     let other = KeyPair::generate_for(&PKCS_ED25519).unwrap();
     for (token, status) in [
-        (issuer.token(&other, &dev), 401),
-        (issuer.token(&issuer.key, &json!({"groups": ["dev"], "exp": unix_s() - 3600})), 401),
-        (issuer.token(&issuer.key, &json!({"groups": ["dev"], "iss": "http://127.0.0.1:1"})), 401),
-        (issuer.token(&issuer.key, &json!({"groups": ["web"]})), 403),
+        (issuer.token_by(&other, "one", &dev()), 401),
+        (issuer.token("one", &json!({"groups": ["dev"], "exp": unix_s() - 3600})), 401),
+        (issuer.token("one", &json!({"groups": ["dev"], "iss": "http://127.0.0.1:1"})), 401),
+        (issuer.token("one", &json!({"groups": ["web"]})), 403),
         (format!("{token}x"), 401),
         (String::new(), 401),
     ] {
         assert_eq!(bench.of_staff(&token).await.status, status, "{token}");
     }
     // Without the issuer, the keys stay in use.
-    let ben = issuer.token(&issuer.key, &json!({"groups": ["dev"], "sub": "ben"}));
+    let ben = issuer.token("one", &json!({"groups": ["dev"], "sub": "ben"}));
     drop(issuer);
     let allowed = bench.of_staff(&ben).await;
     assert!(allowed.status == 200 && allowed.body.to_ascii_lowercase().contains("x-user: ben"), "{allowed:?}");
+}
+
+/// A token with a new key is refused until its key is fetched. Meanwhile no other answer changes.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_issuer_replaces_its_keys_while_requests_run() {
+    let issuer = Issuer::start().await;
+    let Some(bench) = Bench::start_with(22, &[("tokens.yaml", &manifests(&issuer.url))]).await else { return };
+    let (old, web) = (issuer.token("one", &dev()), issuer.token("one", &json!({"groups": ["web"]})));
+    accepted(&bench, &old).await;
+    let (done, requests) = (Cell::new(false), Cell::new(0_u32));
+    let load = async {
+        while !done.get() {
+            for (token, status) in [(&*old, 200), (&*web, 403), ("", 401)] {
+                assert_eq!(bench.of_staff(token).await.status, status, "{token}");
+                requests.set(requests.get() + 1);
+            }
+        }
+    };
+    let replacing = async {
+        issuer.publish("two");
+        let new = issuer.token("two", &dev());
+        accepted(&bench, &new).await;
+        // The old key still signs tokens that are valid. When it is withdrawn, nothing has to be known of it.
+        issuer.withdraw("one");
+        for _ in 0..20 {
+            assert_eq!(bench.of_staff(&new).await.status, 200);
+        }
+        done.set(true);
+    };
+    tokio::join!(load, replacing);
+    assert!(requests.get() > 0);
+}
+
+/// An issuer with a certificate of an authority that only the operator trusts, and one at a host that the operator
+/// does not allow.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operator_decides_which_issuers_are_asked() {
+    let (issuer, authority) = Issuer::start_tls().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.crt");
+    std::fs::write(&file, authority).unwrap();
+    let elsewhere = issuer.url.replace("127.0.0.1", "127.0.0.2");
+    let other = manifests(&elsewhere).replace("staff", "others");
+    let flags = ["--policy-ca", file.to_str().unwrap(), "--policy-url-hosts", "login.example,127.0.0.1/32"];
+    let files = [("tokens.yaml", &*manifests(&issuer.url)), ("others.yaml", &*other)];
+    let Some(bench) = Bench::start_under(23, &files, &flags).await else { return };
+    accepted(&bench, &issuer.token("one", &dev())).await;
+    let told = "the operator does not allow its host (--policy-url-hosts)";
+    eventually("an Event says why", || async {
+        let events = bench.kubectl.run(&["get", "events", "-n", "shop", "-o=jsonpath={.items[*].message}"]).await;
+        if events.contains(told) { Ok(()) } else { Err(events) }
+    })
+    .await;
 }
