@@ -67,14 +67,14 @@ pub struct Selected {
     pub(crate) namespace: Arc<str>,
     /// A term that is true of all of them.
     pub(crate) term: LabelTerm,
-    /// The selector.
-    pub(crate) selector: LabelSelector,
+    /// The selector, which the keys of all of its terms share.
+    pub(crate) selector: Arc<LabelSelector>,
 }
 
 impl Selected {
     /// The least key with a term.
     pub(crate) fn first(kind: Kind, namespace: &Arc<str>, term: LabelTerm) -> Key {
-        let (namespace, selector) = (Arc::clone(namespace), LabelSelector::default());
+        let (namespace, selector) = (Arc::clone(namespace), Arc::default());
         Key::Selected(Box::new(Self { kind, namespace, term, selector }))
     }
 }
@@ -92,8 +92,9 @@ impl Key {
 
     /// The objects of a kind in a namespace that a selector selects: several keys, under any of which an object can be.
     pub(crate) fn selected(kind: Kind, namespace: &Arc<str>, selector: &LabelSelector) -> impl Iterator<Item = Self> {
+        let shared = Arc::new(selector.clone());
         selector.terms().into_iter().map(move |term| {
-            let (namespace, selector) = (Arc::clone(namespace), selector.clone());
+            let (namespace, selector) = (Arc::clone(namespace), Arc::clone(&shared));
             Self::Selected(Box::new(Selected { kind, namespace, term, selector }))
         })
     }

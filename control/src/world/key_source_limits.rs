@@ -21,13 +21,34 @@ pub(super) struct KeySourceLimits(BTreeMap<Arc<str>, OfNamespace>);
 /// The sources of one namespace.
 #[derive(Debug, Default)]
 struct OfNamespace {
-    created_s: BTreeMap<Arc<str>, i64>,
-    /// In the order of the ages of their policies.
-    by_age: BTreeMap<(i64, Arc<str>), Box<[KeySource]>>,
-    /// The number of policies that name a source.
-    uses: BTreeMap<KeySource, usize>,
-    /// The sources that are beyond the limit.
-    refused: BTreeSet<KeySource>,
+    policies: BTreeMap<Arc<str>, Naming>,
+    /// The policies that name a source.
+    users: BTreeMap<KeySource, BTreeSet<Rank>>,
+    /// The sources by their oldest policies.
+    by_age: BTreeSet<Aged>,
+    /// The sources whose keys are used: the first ones.
+    admitted: BTreeSet<KeySource>,
+}
+
+/// A policy with the sources that it names.
+#[derive(Debug)]
+struct Naming {
+    rank: Rank,
+    sources: BTreeSet<KeySource>,
+}
+
+/// The place of a policy in the order of ages.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Rank {
+    created_s: i64,
+    policy: Arc<str>,
+}
+
+/// A source in the order of the ages of oldest policies.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Aged {
+    oldest: Rank,
+    source: KeySource,
 }
 
 impl KeySourceLimits {
@@ -42,7 +63,7 @@ impl KeySourceLimits {
         let created_s = policy.map_or(0, |policy| policy.age.created_s);
         own.replace(&name.name, created_s, sources);
         let changed = own.changed();
-        if own.uses.is_empty() {
+        if own.users.is_empty() {
             self.0.remove(&name.namespace);
         }
         let others = changed.into_iter().filter(|other| *other != name.name);
@@ -51,48 +72,42 @@ impl KeySourceLimits {
 
     /// Whether the keys of a source are used in a namespace.
     pub(super) fn admits(&self, namespace: &str, source: &KeySource) -> bool {
-        self.0.get(namespace).is_none_or(|own| !own.refused.contains(source))
+        self.0.get(namespace).is_none_or(|own| !own.users.contains_key(source) || own.admitted.contains(source))
     }
 }
 
 impl OfNamespace {
     fn replace(&mut self, name: &Arc<str>, created_s: i64, sources: Option<BTreeSet<KeySource>>) {
-        let before =
-            self.created_s.remove(name).and_then(|created_s| self.by_age.remove(&(created_s, Arc::clone(name))));
-        for source in before.unwrap_or_default() {
-            if let Some(uses) = self.uses.get_mut(&source) {
-                *uses -= 1;
-                if *uses == 0 {
-                    self.uses.remove(&source);
-                }
-            }
+        if let Some(Naming { rank, sources }) = self.policies.remove(name) {
+            sources.iter().for_each(|source| self.edit(source, |users| users.remove(&rank)));
         }
         let Some(sources) = sources else { return };
-        sources.iter().for_each(|source| *self.uses.entry(source.clone()).or_default() += 1);
-        self.created_s.insert(Arc::clone(name), created_s);
-        self.by_age.insert((created_s, Arc::clone(name)), sources.into_iter().collect());
+        let rank = Rank { created_s, policy: Arc::clone(name) };
+        sources.iter().for_each(|source| self.edit(source, |users| users.insert(rank.clone())));
+        self.policies.insert(Arc::clone(name), Naming { rank, sources });
     }
 
-    /// Decides which sources are beyond the limit. Returns the policies that a change of them concerns.
-    fn changed(&mut self) -> Vec<Arc<str>> {
-        let mut refused = BTreeSet::new();
-        if self.uses.len() > KEY_SOURCES_MAX {
-            let mut admitted = BTreeSet::new();
-            for source in self.by_age.values().flatten() {
-                if admitted.len() < KEY_SOURCES_MAX || admitted.contains(source) {
-                    admitted.insert(source);
-                } else {
-                    refused.insert(source.clone());
-                }
-            }
+    /// Changes the policies that name a source.
+    fn edit(&mut self, source: &KeySource, edit: impl FnOnce(&mut BTreeSet<Rank>) -> bool) {
+        let mut users = self.users.remove(source).unwrap_or_default();
+        let aged = |users: &BTreeSet<Rank>| Some(Aged { oldest: users.first()?.clone(), source: source.clone() });
+        if let Some(before) = aged(&users) {
+            self.by_age.remove(&before);
         }
-        let before = std::mem::replace(&mut self.refused, refused);
-        let differing: BTreeSet<&KeySource> = before.symmetric_difference(&self.refused).collect();
-        if differing.is_empty() {
-            return Vec::new();
+        edit(&mut users);
+        self.by_age.extend(aged(&users));
+        if !users.is_empty() {
+            self.users.insert(source.clone(), users);
         }
-        let concerned = self.by_age.iter().filter(|(_, sources)| sources.iter().any(|it| differing.contains(it)));
-        concerned.map(|((_, name), _)| Arc::clone(name)).collect()
+    }
+
+    /// Decides which sources are within the limit. Returns the policies that a change of them concerns.
+    fn changed(&mut self) -> BTreeSet<Arc<str>> {
+        let admitted = self.by_age.iter().take(KEY_SOURCES_MAX).map(|aged| aged.source.clone()).collect();
+        let before = std::mem::replace(&mut self.admitted, admitted);
+        let differing = before.symmetric_difference(&self.admitted);
+        let concerned = differing.filter_map(|source| self.users.get(source)).flatten();
+        concerned.map(|rank| Arc::clone(&rank.policy)).collect()
     }
 }
 

@@ -316,6 +316,11 @@ impl Group {
         }
         let Some(best) = best else { return false };
         let (tally, window) = (&best.found.tally, self.window);
+        if best.rank.0 == Worth::Exhausted {
+            // It stays, and what it has used is counted there.
+            self.ring.push(best.values);
+            return false;
+        }
         // One that is charged in this very moment may be missed.
         match tally.used(window, now) {
             0 => {}
@@ -338,6 +343,7 @@ impl Group {
         for tally in [&self.shared, &self.failed, &self.overflow] {
             tally.reset_if_expired(self.window, now);
         }
+        self.evicted.reset_expired(now);
         let pinned = self.all.pin();
         for _ in 0..self.ring.len() {
             let Some(values) = self.ring.pop() else { break };

@@ -70,6 +70,7 @@ pub(super) fn attach(reader: &mut Reader<'_>, object: &ObjectRef) -> Attachment 
     let lacks_rule = target.is_some() && missing.is_some();
     // Where other objects name it, it is in effect whether its target exists or not.
     let (missing, note) = match missing {
+        missing if lacks_rule => (missing, String::new()),
         Some(fault) if is_named && has_gateways => (None, fault.message),
         Some(_) if is_named => (None, String::new()),
         missing => (missing, String::new()),

@@ -29,6 +29,11 @@ impl EvictedUse {
         slots.get(place(values)).inspect(|slot| slot.add(used, window, now));
     }
 
+    /// Forgets what has ended, so that ticks can wrap.
+    pub(in crate::limit) fn reset_expired(&self, now: Tick) {
+        self.0.get().into_iter().flatten().for_each(|slot| slot.reset_if_expired(now));
+    }
+
     /// What a new lease of these values begins with.
     pub(in crate::limit) fn carried(&self, values: u64, now: Tick) -> Carried {
         self.0.get().and_then(|slots| slots.get(place(values))).map_or_else(Carried::nothing, |slot| slot.carried(now))
@@ -59,6 +64,16 @@ impl UsedSlot {
         of_stretch.fetch_update(Ordering::Release, Ordering::Relaxed, more).ok();
     }
 
+    fn reset_if_expired(&self, now: Tick) {
+        for word in &self.0 {
+            let seen = word.load(Ordering::Relaxed);
+            if seen != 0 && Word::of(seen).runs(now).is_none() {
+                // Whoever has added something since then keeps it.
+                word.compare_exchange(seen, 0, Ordering::Relaxed, Ordering::Relaxed).ok();
+            }
+        }
+    }
+
     /// What a new lease of this slot begins with.
     pub(in crate::limit) fn carried(&self, now: Tick) -> Carried {
         let words = self.0.each_ref().map(|word| Word::of(word.load(Ordering::Acquire)));
@@ -86,5 +101,23 @@ impl Carried {
         if self.used(now) == 0 {
             self.0.store(0, Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_has_ended_is_forgotten_before_ticks_wrap() {
+        let window = Window::new(Duration::from_secs(60));
+        let slot = UsedSlot::new();
+        slot.add(7, window, window.tick(0));
+        slot.reset_if_expired(window.tick(119_999));
+        assert_eq!(slot.carried(window.tick(119_999)).used(window.tick(119_999)), 7);
+        slot.reset_if_expired(window.tick(120_000));
+        assert_eq!(slot.0.each_ref().map(|word| word.load(Ordering::Relaxed)), [0, 0]);
     }
 }

@@ -148,6 +148,14 @@ fn what_the_store_was_not_told_is_never_forgotten() {
 }
 
 #[test]
+fn a_counter_that_stays_is_counted_once() {
+    // Values without a counter share one, and none of them takes the place of `a`.
+    let more = ["b", "c", "d", "e"].map(|value| (1, Alone(value, if value == "b" { 30 } else { 0 })));
+    let steps = [&[(0, Alone("a", 30))][..], &more, &[(2, Reported("a"))], &[(2 * WINDOW_MS - 1, Alone("a", 30))]];
+    check(1, &steps.concat());
+}
+
+#[test]
 fn what_was_used_counts_for_two_windows_at_most() {
     let steps = |ms| [(0, Leased("a", 20)), (1, Leased("b", 1)), (ms, Leased("c", 1))];
     let then = |ms, passed| [&steps(ms)[..], &[(ms, Alone("a", passed))]].concat();
