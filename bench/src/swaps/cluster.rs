@@ -12,7 +12,7 @@ use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::project::gateway::StatusReading;
 use tidegate_config::project::{
     BackendRef, ClassRef, DefaultBackend, EndpointSlice, Ingress, IngressClass, Meta, Object, PortRef, Projected, Rule,
-    RulePath, Rules, Secret, Service, ServiceKind, ServicePort, SliceEndpoint, SlicePort, Tls, TlsSecret,
+    RulePath, Rules, Secret, SecretTexts, Service, ServiceKind, ServicePort, SliceEndpoint, SlicePort, Tls, TlsSecret,
 };
 use tidegate_control::{Collection, Event};
 
@@ -185,7 +185,12 @@ impl Cluster {
         let mut certificate = self.certificates.as_ref()?.get(version)?.clone();
         certificate.secret = self.name(i);
         certificate.names = [self.host(&app(i), i), self.host(&format!("new-{i:06}"), i)].into();
-        let secret = Secret { name: self.name(i), certificate: Ok(Arc::new(certificate)), api_key: None };
+        let secret = Secret {
+            name: self.name(i),
+            certificate: Ok(Arc::new(certificate)),
+            api_key: None,
+            texts: SecretTexts::default(),
+        };
         Some(projected(Kind::Secret, secret.name.clone(), Object::Secret(Arc::new(secret))))
     }
 

@@ -177,7 +177,8 @@ pub enum Problem {
         /// Why it is refused.
         why: String,
     },
-    /// The name of an ExternalName Service has no addresses at present; its routes answer 503.
+    /// The name of an ExternalName Service, whose routes answer 503, or of a server that a rule asks, has no addresses
+    /// at present.
     NameUnresolved {
         /// The DNS name.
         name: String,

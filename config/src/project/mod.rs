@@ -30,6 +30,7 @@ mod ingress_tls;
 pub mod kuadrant;
 mod public_address;
 mod secret;
+mod secret_texts;
 mod service;
 mod sharing;
 mod raw_object;
@@ -49,6 +50,7 @@ pub use ingress_tls::{Tls, TlsSecret};
 pub use public_address::PublicAddress;
 pub use raw_object::Unidentified;
 pub use secret::Secret;
+pub use secret_texts::SecretTexts;
 pub use service::{Service, ServiceKind, ServicePort};
 pub use sharing::{Kept, Sharing};
 

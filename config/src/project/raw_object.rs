@@ -58,6 +58,8 @@ struct Parts<'a> {
     spec: Option<&'a RawValue>,
     #[serde(borrow)]
     status: Option<&'a RawValue>,
+    #[serde(borrow, rename = "type")]
+    object_type: Option<&'a RawValue>,
     #[serde(borrow)]
     data: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -103,6 +105,8 @@ pub(super) struct RawObject<'a> {
     pub(super) spec: Option<&'a RawValue>,
     /// `status`.
     pub(super) status: Option<&'a RawValue>,
+    /// `type`.
+    pub(super) object_type: Option<&'a RawValue>,
     /// `data` of a Secret. It must not get into any message.
     pub(super) data: Option<&'a RawValue>,
     /// `addressType` of an EndpointSlice.
@@ -153,6 +157,7 @@ impl<'a> RawObject<'a> {
             meta,
             spec: parts.spec,
             status: parts.status,
+            object_type: parts.object_type,
             data: parts.data,
             address_type: parts.address_type,
             endpoints: parts.endpoints,

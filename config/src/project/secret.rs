@@ -1,5 +1,6 @@
-//! Secret (`v1`): certificates, and hashes of API keys. Nothing else of a Secret is kept, and none of its contents gets
-//! into a message: parsers quote their input, so their messages are not passed on from here.
+//! Secret (`v1`): certificates, hashes of API keys, and the texts that rules of policies may need. Nothing else of a
+//! Secret is kept, and none of its contents gets into a message: parsers quote their input, so their messages are not
+//! passed on from here.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use zeroize::Zeroizing;
 
 use super::field::{FindingList, InvalidValue};
 use super::raw_object::RawObject;
-use super::{ApiKeySecret, Projection, Sharing};
+use super::{ApiKeySecret, Projection, SecretTexts, Sharing};
 use crate::model::{Certificate, CertificateFault};
 use crate::object::ObjectName;
 
@@ -24,6 +25,8 @@ pub struct Secret {
     pub certificate: Result<Arc<Certificate>, CertificateFault>,
     /// The API key in `api_key`, if it has one.
     pub api_key: Option<Box<ApiKeySecret>>,
+    /// The texts for rules of policies.
+    pub texts: SecretTexts,
 }
 
 #[derive(Deserialize, Default)]
@@ -43,7 +46,7 @@ impl Projection for Secret {
         let name = source.name().clone();
         let certificate = certificate(source).map(Arc::new);
         let api_key = ApiKeySecret::of(source).map(Box::new);
-        Ok(Self { name, certificate, api_key })
+        Ok(Self { name, certificate, api_key, texts: SecretTexts::of(source) })
     }
 }
 

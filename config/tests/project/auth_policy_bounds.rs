@@ -4,6 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use tidegate_config::finding::Finding;
+use tidegate_config::model::auth::AuthEntry;
 use tidegate_config::object::Kind;
 use tidegate_config::project::{Object, Projected};
 
@@ -145,4 +146,50 @@ fn a_secret_with_too_much_in_it_has_no_key() {
     assert_eq!(key(4096, 16_383), Ok(()));
     assert_eq!(key(4097, 0), Err("its api_key is longer than 4096 bytes"));
     assert_eq!(key(1, 16_384), Err("its labels and annotations are longer than 16384 bytes"));
+}
+
+#[test]
+fn a_rule_with_a_call_that_is_too_large_refuses_everything() {
+    let introspection = |endpoint: String, more: Value| {
+        let mut rule = json!({"endpoint": endpoint, "credentialsRef": {"name": "client"}});
+        rule.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"oauth2Introspection": rule})
+    };
+    let url = |length: usize| introspection(format!("https://a.test/{}", "a".repeat(length - 15)), json!({}));
+    check(&url(2048), None);
+    check(&url(2049), Some(".oauth2Introspection.endpoint: \"2049 bytes\" exceed the limit of 2048"));
+    let timeout = |timeout: i64| introspection("https://a.test".to_owned(), json!({"timeout": timeout}));
+    for usable in [0, 1, 60_000] {
+        check(&timeout(usable), None);
+    }
+    for (number, shown) in [(-1, "-1"), (60_001, "60001"), (i64::MAX, "9223372036854775807")] {
+        let why = format!(".oauth2Introspection.timeout: \"{shown}\" is not a number of milliseconds up to 60000");
+        check(&timeout(number), Some(&why));
+    }
+    let review = |audiences: Value| json!({"kubernetesTokenReview": {"audiences": audiences}});
+    check(&review(many(64, |_| json!("a"))), None);
+    let why = ".kubernetesTokenReview.audiences: \"65 entries\" exceed the limit of 64";
+    check(&review(many(65, |_| json!("a"))), Some(why));
+    check(&review(json!(["a".repeat(1024)])), None);
+    let why = ".kubernetesTokenReview.audiences: \"1025 bytes\" exceed the limit of 1024";
+    check(&review(json!(["a".repeat(1025)])), Some(why));
+}
+
+/// Results of a rule are kept under its digest: another rule, and the rule after a change, must have another one.
+#[test]
+fn the_digest_of_a_cached_rule_is_that_of_the_rule_in_its_place() {
+    let digest = |policy: &str, name: &str, ttl_s: u64| {
+        let rule = json!({"kubernetesTokenReview": {}, "cache": {"key": {"value": "a"}, "ttl": ttl_s}});
+        let json = json!({
+            "metadata": {"namespace": "shop", "name": policy, "resourceVersion": "1"},
+            "spec": spec(&json!({"authentication": {name: rule}})),
+        });
+        let Some(Object::AuthPolicy(policy)) = projected(Kind::AuthPolicy, &json).object else { panic!("no policy") };
+        let entry = policy.rules.as_ref().unwrap().entries.values().next().unwrap();
+        let AuthEntry::Authentication(rule) = &**entry else { panic!("{entry:?}") };
+        rule.cache.as_ref().unwrap().digest
+    };
+    let all = [digest("a", "x", 1), digest("a", "x", 2), digest("a", "y", 1), digest("b", "x", 1)];
+    assert_eq!(all[0], digest("a", "x", 1));
+    assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), all.len());
 }

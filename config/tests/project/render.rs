@@ -191,4 +191,7 @@ fn secret(out: &mut String, it: &Secret) {
     if let Some(key) = &it.api_key {
         line(out, format_args!("api key {:?} of {}, created {}", key.key, key.identity, key.created_s));
     }
+    if !it.texts.is_empty() {
+        line(out, format_args!("{:?}", it.texts));
+    }
 }

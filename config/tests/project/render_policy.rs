@@ -50,8 +50,9 @@ pub(crate) fn auth_policy(out: &mut String, it: &AuthPolicy) {
                 line(out, format_args!("{key}{}", if id.shadow { ", shadow" } else { "" }));
                 auth_rule(out, &serde_json::to_value(&**rule).unwrap());
                 it.api_keys.get(key).into_iter().for_each(|labels| line(out, format_args!("  Secrets with {labels}")));
+                it.secrets.get(key).into_iter().for_each(|secret| line(out, format_args!("  {secret:?}")));
             }
-            assert!(it.api_keys.keys().all(|key| block.entries.contains_key(key)));
+            assert!(it.api_keys.keys().chain(it.secrets.keys()).all(|key| block.entries.contains_key(key)));
         }
         Err(why) => line(out, format_args!("no rules: {why}")),
     }
@@ -66,6 +67,9 @@ fn auth_rule(out: &mut String, entry: &Value) {
     }
     for field in ["policy_when", "when"] {
         rule[field].as_array().unwrap().iter().for_each(|when| line(out, format_args!("  {field} {when}")));
+    }
+    if !rule["cache"].is_null() {
+        line(out, format_args!("  cache {}", rule["cache"]));
     }
     line(out, format_args!("  {form} {}", rule["rule"]));
 }

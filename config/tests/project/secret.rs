@@ -179,3 +179,36 @@ fn the_most_specific_certificate_is_chosen_for_a_server_name() {
     }
     assert_eq!(all.iter().count(), 4);
 }
+
+/// The texts of a Secret with these entries, as `a=text`.
+fn texts(kind: &str, data: &Value) -> String {
+    let metadata = json!({"namespace": "shop", "name": "client", "resourceVersion": "1"});
+    let projected = projected(Kind::Secret, &json!({"type": kind, "metadata": metadata, "data": data}));
+    let shown = format!("{projected:?}");
+    assert!(!shown.contains("hunter2") && !shown.contains(&STANDARD.encode("hunter2")), "{shown}");
+    assert_eq!(projected.findings, []);
+    let Some(Object::Secret(secret)) = projected.object else { panic!("no Secret") };
+    let names: Vec<&String> = data.as_object().unwrap().keys().collect();
+    let text = |name: &&String| Some(format!("{name}={}", secret.texts.get(name)?.as_str()));
+    names.iter().filter_map(text).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn texts_for_rules_are_those_of_opaque_secrets() {
+    let base64 = |text: &str| STANDARD.encode(text);
+    let data = json!({"a": base64("hunter2"), "b": base64("x"), "c": "no base64", "d": 1, "e": "", "f": STANDARD.encode([0xff])});
+    assert_eq!(texts("Opaque", &data), "a=hunter2 b=x");
+    assert_eq!(texts("", &data), "a=hunter2 b=x");
+    for other in ["kubernetes.io/tls", "kubernetes.io/service-account-token", "helm.sh/release.v1"] {
+        assert_eq!(texts(other, &data), "");
+    }
+    let others =
+        json!({"api_key": base64("hunter2"), "tls.crt": base64("x"), "tls.key": base64("x"), "a": base64("x")});
+    assert_eq!(texts("Opaque", &others), "a=x");
+    let lengths = json!({"a": base64(&"x".repeat(4096)), "b": base64(&"x".repeat(4097))});
+    assert_eq!(texts("Opaque", &lengths).len(), 4098);
+    let many: serde_json::Map<String, Value> =
+        (0..20).map(|number| (format!("k{number:02}"), json!(base64("x")))).collect();
+    let kept = texts("Opaque", &Value::Object(many));
+    assert_eq!((kept.split(' ').count(), kept.split(' ').next_back()), (16, Some("k15=x")));
+}

@@ -14,8 +14,8 @@ use tidegate_config::object::{Age, Kind, ObjectName, ObjectRef};
 use tidegate_config::project::gateway::StatusReading;
 use tidegate_config::project::{
     ApiKeySecret, BackendRef, ClassRef, DefaultBackend, DeisBuilder, DeisRouter, Deployment, EndpointSlice, Ingress,
-    IngressClass, Meta, Object, PortRef, Projected, Rule, RulePath, Secret, Service, ServiceKind, ServicePort,
-    SliceEndpoint, SlicePort, TlsSecret,
+    IngressClass, Meta, Object, PortRef, Projected, Rule, RulePath, Secret, SecretTexts, Service, ServiceKind,
+    ServicePort, SliceEndpoint, SlicePort, TlsSecret,
 };
 use tidegate_control::{Collection, Event, Resolution, World};
 
@@ -280,7 +280,7 @@ fn make(die: &mut Rng, object: &ObjectRef, crowded: bool) -> (Object, Vec<Findin
                 }
             };
             let api_key = die.bool().then(|| Box::new(api_key(die, &name)));
-            (Object::Secret(Arc::new(Secret { name, certificate, api_key })), Vec::new())
+            (Object::Secret(Arc::new(Secret { name, certificate, api_key, texts: SecretTexts::default() })), Vec::new())
         }
         Kind::Deployment => {
             let router = DeisRouter {

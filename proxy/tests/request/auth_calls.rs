@@ -36,7 +36,7 @@ fn authentication(method: AuthenticationMethod) -> Authentication {
 }
 
 fn introspection_of(address: SocketAddr) -> Introspection {
-    let secret = |text: &str| SecretText(text.into());
+    let secret = SecretText::new;
     Introspection {
         server: server(address),
         path: "/introspect".into(),
@@ -243,7 +243,7 @@ fn plan(address: SocketAddr) -> HttpRule {
         server: server(address),
         path: "/token".into(),
         client_id: "edge".into(),
-        secret: Some(SecretText("s3cret".into())),
+        secret: Some(SecretText::new("s3cret")),
         scopes: Box::default(),
         extra: Box::default(),
         reused: true,

@@ -8,7 +8,7 @@ mod policy;
 mod rate_limit_policy;
 mod token_rate_limit_policy;
 
-pub use auth_policy::AuthPolicy;
+pub use auth_policy::{AuthPolicy, RuleSecret};
 pub use policy::{MergeStrategy, PolicyBlock, PolicyScope, PolicyTargetRef};
 pub use rate_limit_policy::RateLimitPolicy;
 pub use token_rate_limit_policy::TokenRateLimitPolicy;

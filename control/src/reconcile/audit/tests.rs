@@ -8,7 +8,7 @@ use tidegate_config::finding::{Finding, Problem};
 use tidegate_config::model::{Backend, BackendKey, Certificate, HostPattern, HostRoutes, SnapshotParts, VirtualHost};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::gateway::StatusReading;
-use tidegate_config::project::{Meta, Object, Projected, Secret, project};
+use tidegate_config::project::{Meta, Object, Projected, Secret, SecretTexts, project};
 use tidegate_config::published::{self, Publisher};
 
 use crate::attachment::Attachment;
@@ -68,7 +68,12 @@ fn certificate() -> Projected {
     let made = rcgen::generate_simple_self_signed(["a.example".to_owned()]).unwrap();
     let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
     let certificate = Certificate::from_pem(name("default"), chain.as_bytes(), key.as_bytes()).map(Arc::new);
-    let object = Object::Secret(Arc::new(Secret { name: name("default"), certificate, api_key: None }));
+    let object = Object::Secret(Arc::new(Secret {
+        name: name("default"),
+        certificate,
+        api_key: None,
+        texts: SecretTexts::default(),
+    }));
     let key = object_ref(Kind::Secret, "default");
     let meta = Meta { object: key, uid: None, resource_version: "1".into(), generation: None };
     Projected {

@@ -1,20 +1,20 @@
-//! Authentication and authorisation rules.
+//! Authentication rules.
 
 use std::sync::Arc;
 
 use http::Uri;
 use serde_json::value::RawValue;
 
+use super::authorization::review_timeout;
+use super::call::{RuleSecret, URL_BYTES_MAX, secret_name, server_of, texts, timeout};
 use super::reader::{Place, RuleReader, unsupported};
 use super::value::{check_length, header, too_long};
-use crate::model::auth::{Authentication, AuthenticationMethod, Authorization, Credentials, Jwt, KeySource};
-use crate::project::field::{InvalidValue, read, written};
+use crate::model::auth::{Authentication, AuthenticationMethod, Credentials, Introspection, Jwt, KeySource};
+use crate::project::field::{FindingList, InvalidValue, read, written};
 use crate::project::gateway::LabelSelector;
 use crate::project::kuadrant::fields::Fields;
 use crate::project::kuadrant::policy::fault;
 
-/// The maximum length of a URL in bytes.
-const URL_BYTES_MAX: usize = 2048;
 /// The maximum length of an authentication scheme in bytes.
 const SCHEME_BYTES_MAX: usize = 64;
 
@@ -53,6 +53,12 @@ impl RuleReader<'_> {
             }
             "jwt" => AuthenticationMethod::Jwt(self.jwt(raw, &field)?),
             "plain" => AuthenticationMethod::Plain(self.request_value(raw, &field)?),
+            "oauth2Introspection" => {
+                let (introspection, secret) = introspection(raw, &field)?;
+                self.secrets.insert(Arc::clone(&place.key), secret);
+                AuthenticationMethod::Introspection(introspection)
+            }
+            "kubernetesTokenReview" => token_review(raw, &field, self.findings)?,
             _ => return Err(unsupported(&field, raw)),
         };
         Ok(Authentication { credentials, method, defaults, overrides })
@@ -79,19 +85,32 @@ impl RuleReader<'_> {
         };
         Ok(Jwt { source, issuer: own.map(Into::into).or(issuer), keys: None })
     }
+}
 
-    pub(super) fn authorization(&mut self, fields: &mut Fields<'_>, _: &Place) -> Result<Authorization, InvalidValue> {
-        let (method, raw) = fields.one_of(&["patternMatching", "opa", "kubernetesSubjectAccessReview", "spicedb"])?;
-        let field = fields.at(method);
-        if method != "patternMatching" {
-            return Err(unsupported(&field, raw));
-        }
-        let mut fields = Fields::read(raw, &field)?;
-        let patterns = fields.required::<&RawValue>("patterns")?;
-        let patterns = self.conditions(Some(patterns), &fields.at("patterns"))?;
-        fields.end()?;
-        Ok(Authorization::Patterns(patterns.into()))
+/// The rule, and its Secret.
+fn introspection(raw: &RawValue, field: &str) -> Result<(Introspection, RuleSecret), InvalidValue> {
+    let mut fields = Fields::read(raw, field)?;
+    let endpoint: String = fields.required("endpoint")?;
+    let (server, path) = server_of(&endpoint, &fields.at("endpoint"))?;
+    let hint = fields.value::<Arc<str>>("tokenTypeHint")?.filter(|hint| !hint.is_empty());
+    if let Some(hint) = &hint {
+        check_length(hint, &fields.at("tokenTypeHint"))?;
     }
+    let mut of_secret = Fields::read(fields.required("credentialsRef")?, &fields.at("credentialsRef"))?;
+    let secret = secret_name(&mut of_secret)?;
+    of_secret.end()?;
+    let timeout = timeout(&mut fields)?;
+    fields.end()?;
+    let hint = hint.unwrap_or_else(|| "access_token".into());
+    Ok((Introspection { server, path, hint, client: None, timeout }, RuleSecret::Client(secret)))
+}
+
+fn token_review(raw: &RawValue, field: &str, findings: &mut FindingList) -> Result<AuthenticationMethod, InvalidValue> {
+    let mut fields = Fields::read(raw, field)?;
+    let audiences = texts(&mut fields, "audiences")?;
+    review_timeout(&mut fields, findings)?;
+    fields.end()?;
+    Ok(AuthenticationMethod::TokenReview { audiences })
 }
 
 /// The selector of the Secrets with keys.
@@ -115,7 +134,7 @@ fn api_key(raw: &RawValue, field: &str) -> Result<LabelSelector, InvalidValue> {
     Ok(selector_of_labels)
 }
 
-fn credentials_of(raw: &RawValue, field: &str) -> Result<Credentials, InvalidValue> {
+pub(super) fn credentials_of(raw: &RawValue, field: &str) -> Result<Credentials, InvalidValue> {
     let mut fields = Fields::read(raw, field)?;
     if fields.is_empty() {
         return Ok(Credentials::default());

@@ -6,14 +6,21 @@
 //! may be left out, with a finding.
 
 mod authentication;
+mod authorization;
+mod cache;
+mod call;
 mod condition;
+mod http_rule;
+mod metadata;
 mod reader;
 mod response;
+mod url;
 mod value;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use call::RuleSecret;
 use reader::RuleReader;
 
 use super::block::SpecJson;
@@ -35,10 +42,13 @@ pub struct AuthPolicy {
     /// `spec.targetRef`, or the reason why it cannot be used.
     pub target: Result<PolicyTargetRef, String>,
     /// The rules by section and name, such as `authentication#partners`, or the reason why the specification
-    /// contradicts itself or cannot be read. Those of API keys have none yet, and those of tokens no keys.
+    /// contradicts itself or cannot be read. Those of API keys have none yet, those of tokens no keys,
+    /// and those with calls no addresses and no secrets.
     pub rules: Result<PolicyBlock<AuthEntry>, String>,
     /// The labels of the Secrets with API keys, by the names of the rules.
     pub api_keys: BTreeMap<Arc<str>, LabelSelector>,
+    /// The Secrets that rules read, by the names of the rules.
+    pub secrets: BTreeMap<Arc<str>, RuleSecret>,
     /// The reasons for rules that cannot be used, and refuse every request.
     pub unusable: Box<[String]>,
     /// Whether it is being deleted: it refuses nothing and takes part in no merge, while its finalizers run.
@@ -58,7 +68,8 @@ impl Sharing for AuthPolicy {}
 
 impl Projection for AuthPolicy {
     /// The fields with an expression: compiling one takes time, whether it has a pattern or not.
-    const EXPRESSION_MARKS: &'static [&'static str] = &["\"predicate\"", "\"expression\"", "\"matches\""];
+    const EXPRESSION_MARKS: &'static [&'static str] =
+        &["\"predicate\"", "\"expression\"", "\"urlExpression\"", "\"matches\""];
 
     /// A policy that cannot be read is a projection too, so that it closes its target and its status can say so.
     fn project(source: &RawObject<'_>, findings: &mut FindingList) -> Result<Self, InvalidValue> {
@@ -69,8 +80,8 @@ impl Projection for AuthPolicy {
                 findings.policy_not_enforced(&invalid);
                 let why = reason(&invalid);
                 let (target, rules) = (Err(why.clone()), Err(why));
-                let (api_keys, unusable) = (BTreeMap::new(), Box::default());
-                return Ok(Self { age, target, rules, api_keys, unusable, is_being_deleted });
+                let (api_keys, secrets, unusable) = (BTreeMap::new(), BTreeMap::new(), Box::default());
+                return Ok(Self { age, target, rules, api_keys, secrets, unusable, is_being_deleted });
             }
         };
         let target = target(spec.target_ref, source.name()).map_err(|invalid| {
@@ -86,12 +97,14 @@ impl Projection for AuthPolicy {
             when: Ok(Arc::default()),
             entries: BTreeMap::new(),
             api_keys: BTreeMap::new(),
+            secrets: BTreeMap::new(),
             unusable: Vec::new(),
         };
         let rules = reader.block(&spec);
-        let (api_keys, unusable) = (std::mem::take(&mut reader.api_keys), std::mem::take(&mut reader.unusable));
+        let (api_keys, secrets) = (std::mem::take(&mut reader.api_keys), std::mem::take(&mut reader.secrets));
+        let unusable = std::mem::take(&mut reader.unusable).into();
         let rules = rules.map_err(|invalid| reader.report(&invalid));
-        Ok(Self { age, target, rules, api_keys, unusable: unusable.into(), is_being_deleted })
+        Ok(Self { age, target, rules, api_keys, secrets, unusable, is_being_deleted })
     }
 
     fn expressions(&self) -> Option<HeldExpressions<'_>> {

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use http::HeaderName;
 use serde_json::value::RawValue;
 
+use super::cache::RuleAction;
+use super::call::RuleSecret;
 use super::condition::NamedPatterns;
 use crate::finding::printable;
 use crate::model::auth::{AuthCondition, AuthEntry, AuthRule, UnusableRule};
@@ -17,6 +19,9 @@ use crate::project::kuadrant::expressions::PolicyExpressions;
 use crate::project::kuadrant::fields::Fields;
 use crate::project::kuadrant::policy::{PolicyBlock, fault, reason};
 
+/// Entries by their keys.
+pub(super) type Entries = BTreeMap<Arc<str>, Arc<AuthEntry>>;
+
 /// Reads the rules of one policy.
 pub(super) struct RuleReader<'a> {
     pub(super) policy: &'a ObjectRef,
@@ -26,9 +31,11 @@ pub(super) struct RuleReader<'a> {
     pub(super) patterns: NamedPatterns,
     /// The conditions of the policy, or the reason why they cannot be used, and so no rule can.
     pub(super) when: Result<Arc<[AuthCondition]>, String>,
-    pub(super) entries: BTreeMap<Arc<str>, Arc<AuthEntry>>,
+    pub(super) entries: Entries,
     /// The selectors of Secrets with API keys, by the keys of their entries.
     pub(super) api_keys: BTreeMap<Arc<str>, LabelSelector>,
+    /// The Secrets that rules read, by the keys of their entries.
+    pub(super) secrets: BTreeMap<Arc<str>, RuleSecret>,
     /// The reasons for what cannot be used.
     pub(super) unusable: Vec<String>,
 }
@@ -48,6 +55,12 @@ pub(super) struct Place {
 
 /// How the part of a rule is read that is not in every rule.
 type Read<'p, R> = fn(&mut RuleReader<'p>, &mut Fields<'_>, &Place) -> Result<R, InvalidValue>;
+
+/// How a rule is read, and the entry that it becomes.
+struct Form<'p, R> {
+    read: Read<'p, R>,
+    entry: fn(Arc<AuthRule<R>>) -> AuthEntry,
+}
 
 impl<'p> RuleReader<'p> {
     pub(super) fn block(&mut self, spec: &SpecJson<'_>) -> Result<PolicyBlock<AuthEntry>, InvalidValue> {
@@ -74,8 +87,7 @@ impl<'p> RuleReader<'p> {
         })?;
         let section = (fields.take("metadata"), at(&fields, "metadata"));
         self.section("metadata", section, |reader, place, raw| {
-            let what = unsupported(&place.field, raw);
-            reader.leave_out(&place, &what);
+            reader.rule(&place, raw, Self::metadata, AuthEntry::Metadata);
         })?;
         let section = (fields.take("authorization"), at(&fields, "authorization"));
         self.section("authorization", section, |reader, place, raw| {
@@ -86,10 +98,9 @@ impl<'p> RuleReader<'p> {
             self.response(Fields::read(raw, &field)?)?;
         }
         let callbacks = fields.take("callbacks");
-        if let Some(raw) = callbacks {
-            let why = "callbacks are not supported yet; they neither allow nor refuse a request";
-            self.findings.without_effect(&fields.at("callbacks"), &written(raw), why);
-        }
+        self.section("callbacks", (callbacks, at(&fields, "callbacks")), |reader, place, raw| {
+            reader.without_verdict(&place, raw, Self::callback, AuthEntry::Callback);
+        })?;
         fields.end()?;
         Ok(callbacks.is_some())
     }
@@ -113,8 +124,8 @@ impl<'p> RuleReader<'p> {
         Ok(())
     }
 
-    /// Reads a rule, whole or not at all: without one of its parts it would let other requests pass.
-    pub(super) fn rule<R>(
+    /// Reads a rule. One that cannot be used refuses every request.
+    pub(super) fn rule<R: RuleAction>(
         &mut self,
         place: &Place,
         raw: &RawValue,
@@ -129,18 +140,42 @@ impl<'p> RuleReader<'p> {
                 return self.put_unusable(place, why);
             }
         };
-        let read = self.whole_rule(place, raw, read, policy_when).and_then(|rule| {
-            let entry = entry(Arc::new(rule));
-            self.expressions.take_steps(entry.steps(), "rules", &place.field)?;
-            Ok(entry)
-        });
-        match read {
-            Ok(entry) => drop(self.entries.insert(Arc::clone(&place.key), Arc::new(entry))),
-            Err(invalid) => self.leave_out(place, &invalid),
+        if let Err(invalid) = self.entry(place, raw, policy_when, Form { read, entry }) {
+            self.leave_out(place, &invalid);
         }
     }
 
-    fn whole_rule<R>(
+    /// Reads a rule that neither allows nor refuses a request. One that cannot be used is left out.
+    fn without_verdict<R: RuleAction>(
+        &mut self,
+        place: &Place,
+        raw: &RawValue,
+        read: Read<'p, R>,
+        entry: fn(Arc<AuthRule<R>>) -> AuthEntry,
+    ) {
+        let Ok(policy_when) = &self.when else { return };
+        if let Err(invalid) = self.entry(place, raw, Arc::clone(policy_when), Form { read, entry }) {
+            self.forget(place);
+            self.findings.invalid(&invalid);
+        }
+    }
+
+    /// Reads a rule, whole or not at all: without one of its parts it would let other requests pass.
+    fn entry<R: RuleAction>(
+        &mut self,
+        place: &Place,
+        raw: &RawValue,
+        policy_when: Arc<[AuthCondition]>,
+        form: Form<'p, R>,
+    ) -> Result<(), InvalidValue> {
+        let rule = self.whole_rule(place, raw, form.read, policy_when)?;
+        let entry = (form.entry)(Arc::new(rule));
+        self.expressions.take_steps(entry.steps(), "rules", &place.field)?;
+        self.entries.insert(Arc::clone(&place.key), Arc::new(entry));
+        Ok(())
+    }
+
+    fn whole_rule<R: RuleAction>(
         &mut self,
         place: &Place,
         raw: &RawValue,
@@ -151,24 +186,16 @@ impl<'p> RuleReader<'p> {
         let priority = fields.value("priority")?.unwrap_or_default();
         let when = fields.take("when");
         let when = self.conditions(when, &fields.at("when"))?.into();
-        self.without_effect(&mut fields)?;
-        let rule = read(self, &mut fields, place)?;
-        fields.end()?;
-        let (policy, name, shadow) = (self.policy.clone(), Arc::clone(&place.name), self.shadow);
-        Ok(AuthRule { policy, name, priority, policy_when, when, shadow, cache: None, rule })
-    }
-
-    /// Fields of every rule that restrict nothing.
-    fn without_effect(&mut self, fields: &mut Fields<'_>) -> Result<(), InvalidValue> {
         if fields.value::<bool>("metrics")? == Some(true) {
             let why = "every rule has the same metrics";
             self.findings.without_effect(&fields.at("metrics"), "true", why);
         }
-        if let Some(raw) = fields.take("cache") {
-            let why = "the rule is evaluated for each request, which costs little";
-            self.findings.without_effect(&fields.at("cache"), &written(raw), why);
-        }
-        Ok(())
+        let (cache, cache_field) = (fields.take("cache"), fields.at("cache"));
+        let rule = read(self, &mut fields, place)?;
+        fields.end()?;
+        let cache = cache.map(|cache| self.cache(cache, &cache_field, &rule, place, raw));
+        let (policy, name, shadow) = (self.policy.clone(), Arc::clone(&place.name), self.shadow);
+        Ok(AuthRule { policy, name, priority, policy_when, when, shadow, cache: cache.transpose()?.flatten(), rule })
     }
 
     /// Puts an entry that refuses every request in the place of a rule that cannot be used. Its key takes part in
@@ -179,8 +206,7 @@ impl<'p> RuleReader<'p> {
     }
 
     fn put_unusable(&mut self, place: &Place, why: String) {
-        // The keys of its Secrets are of no use.
-        self.api_keys.remove(&place.key);
+        self.forget(place);
         let rule = AuthRule {
             policy: self.policy.clone(),
             name: Arc::clone(&place.name),
@@ -192,6 +218,12 @@ impl<'p> RuleReader<'p> {
             rule: UnusableRule { why, header: place.header.clone() },
         };
         self.entries.insert(Arc::clone(&place.key), Arc::new(AuthEntry::Unusable(Arc::new(rule))));
+    }
+
+    /// The Secrets of a rule that cannot be used are of no use.
+    fn forget(&mut self, place: &Place) {
+        self.api_keys.remove(&place.key);
+        self.secrets.remove(&place.key);
     }
 
     /// Reports what cannot be used, and returns the reason in one line.

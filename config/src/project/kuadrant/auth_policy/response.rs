@@ -56,7 +56,7 @@ impl RuleReader<'_> {
         })
     }
 
-    fn optional(&mut self, fields: &mut Fields<'_>, name: &str) -> Result<Option<AuthValue>, InvalidValue> {
+    pub(super) fn optional(&mut self, fields: &mut Fields<'_>, name: &str) -> Result<Option<AuthValue>, InvalidValue> {
         let raw = fields.take(name);
         raw.map(|raw| self.value(raw, &fields.at(name))).transpose()
     }

@@ -18,8 +18,9 @@ use crate::project::kuadrant::policy::fault;
 const CONSTANT_BYTES_MAX: usize = 8 << 10;
 /// The maximum length of a selector in bytes.
 const SELECTOR_BYTES_MAX: usize = 1024;
-/// The maximum number of properties of an object that a rule makes, and of headers of an answer.
-const PROPERTIES_MAX: usize = 64;
+/// The maximum number of properties of an object that a rule makes, of headers, and of entries of a
+/// list.
+pub(super) const PROPERTIES_MAX: usize = 64;
 /// The maximum length in bytes of the name of a header, a property, a parameter or a cookie.
 pub(super) const NAME_BYTES_MAX: usize = 256;
 

@@ -138,7 +138,7 @@ impl Introspection {
         let client = self.client.as_ref().ok_or(CallFault::Incomplete)?;
         let mut call = self.server.call(Method::POST, &self.path, self.timeout, ReplyForm::Introspection)?;
         call.put_form(&[("token", token), ("token_type_hint", &self.hint)]);
-        call.put_client(&client.id.0, &client.secret.0)?;
+        call.put_client(client.id.as_str(), client.secret.as_str())?;
         Ok(call)
     }
 }
@@ -157,7 +157,7 @@ impl ClientCredentials {
         call.put_form(
             &[("grant_type", "client_credentials")].into_iter().chain(scope).chain(extra).collect::<Vec<_>>(),
         );
-        call.put_client(&self.client_id, &secret.0)?;
+        call.put_client(&self.client_id, secret.as_str())?;
         Ok(call)
     }
 }

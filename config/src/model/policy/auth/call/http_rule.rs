@@ -133,7 +133,7 @@ impl HttpRule {
         if let Some(CallCredential { place, source }) = &self.credential {
             match source {
                 CallCredentialSource::Secret(None) => return Err(CallFault::Incomplete),
-                CallCredentialSource::Secret(Some(secret)) => call.put_credential(place, &secret.0)?,
+                CallCredentialSource::Secret(Some(secret)) => call.put_credential(place, secret.as_str())?,
                 CallCredentialSource::OAuth2(client) => {
                     call.token = Some(TokenFor { client: Arc::clone(client), place: place.clone() });
                 }

@@ -6,6 +6,7 @@ mod http_rule;
 mod reply;
 mod review;
 mod server;
+mod url;
 
 use std::sync::Arc;
 use std::time::Duration;

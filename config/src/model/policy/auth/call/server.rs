@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
+use zeroize::Zeroizing;
 
 use super::super::super::super::backend::Target;
 
@@ -49,9 +50,23 @@ impl fmt::Display for CallServer {
     }
 }
 
-/// A text from a Secret. It is in no output.
+/// A text from a Secret. It is in no output, and wiped from memory with its last clone.
 #[derive(Clone, PartialEq, Eq)]
-pub struct SecretText(pub Arc<str>);
+pub struct SecretText(Arc<Zeroizing<Box<str>>>);
+
+impl SecretText {
+    /// A copy of a text.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self(Arc::new(Zeroizing::new(text.into())))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
 
 impl fmt::Debug for SecretText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

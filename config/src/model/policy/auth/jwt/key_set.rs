@@ -1,6 +1,7 @@
 //! The keys of an issuer (RFC 7517 section 5).
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize, Serializer};
@@ -18,6 +19,8 @@ const TRIED_MAX: usize = 4;
 #[derive(Default)]
 pub struct KeySet {
     keys: Box<[Key]>,
+    /// Where the issuer tells claims about users.
+    user_info: Option<Arc<str>>,
     /// Whether a token was signed with another key, maybe a newer one. A hint for the task that fetches keys, and no
     /// part of the value.
     outdated: AtomicBool,
@@ -37,6 +40,7 @@ pub enum KeySetFault {
 #[derive(Deserialize)]
 struct JwkSet {
     keys: Vec<Value>,
+    userinfo_endpoint: Option<Value>,
 }
 
 impl KeySet {
@@ -46,12 +50,25 @@ impl KeySet {
     /// # Errors
     /// If it has no usable key, or more than 100 keys.
     pub fn read(json: &[u8]) -> Result<Self, KeySetFault> {
-        let JwkSet { keys } = serde_json::from_slice(json).map_err(|_malformed| KeySetFault::Form)?;
+        let JwkSet { keys, userinfo_endpoint } =
+            serde_json::from_slice(json).map_err(|_malformed| KeySetFault::Form)?;
         if keys.len() > KEYS_MAX {
             return Err(KeySetFault::Number);
         }
         let keys: Box<[Key]> = keys.iter().filter_map(Key::read).collect();
-        if keys.is_empty() { Err(KeySetFault::NoUsableKey) } else { Ok(Self { keys, ..Self::default() }) }
+        if keys.is_empty() {
+            return Err(KeySetFault::NoUsableKey);
+        }
+        let user_info = userinfo_endpoint.as_ref().and_then(Value::as_str).map(Into::into);
+        Ok(Self { keys, user_info, outdated: AtomicBool::default() })
+    }
+
+    /// The URL where the issuer tells claims about users: `userinfo_endpoint` of its discovery document, which is
+    /// added to the key set when that is fetched. Other readers ignore members that they do not know (RFC 7517 section
+    /// 5).
+    #[must_use]
+    pub const fn user_info(&self) -> Option<&Arc<str>> {
+        self.user_info.as_ref()
     }
 
     /// The number of its keys.
@@ -89,7 +106,7 @@ impl KeySet {
 
 impl PartialEq for KeySet {
     fn eq(&self, other: &Self) -> bool {
-        self.keys == other.keys
+        self.keys == other.keys && self.user_info == other.user_info
     }
 }
 

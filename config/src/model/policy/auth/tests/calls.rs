@@ -14,7 +14,7 @@ fn server() -> CallServer {
 }
 
 fn introspection() -> Introspection {
-    let secret = |text: &str| SecretText(text.into());
+    let secret = SecretText::new;
     let client = ClientSecret { id: secret("edge"), secret: secret("a b") };
     let path = "/introspect".into();
     Introspection { server: server(), path, hint: "access_token".into(), client: Some(client), timeout: CALL_TIMEOUT }
@@ -299,7 +299,7 @@ fn parts_of_a_request_come_from_the_request_and_add_nothing_else() {
 #[test]
 fn a_shared_secret_is_put_into_its_place() {
     let of = |place: Credentials| {
-        let source = CallCredentialSource::Secret(Some(SecretText("s".into())));
+        let source = CallCredentialSource::Secret(Some(SecretText::new("s")));
         let path = [PathPiece::Text("/?a=1".into())];
         let rule = HttpRule { credential: Some(CallCredential { place, source }), ..http_rule(&path) };
         let call = rule.call(&attributes(&SampleHead::new("GET")), ReplyForm::Document).unwrap();
