@@ -1,5 +1,5 @@
-//! The DNS names to look up: those of ExternalName Services that routes use. Other names are not looked up, so that an
-//! unused Service causes no DNS queries.
+//! The DNS names to look up: those of ExternalName Services that routes use, and of servers in URLs of policies. Other
+//! names are not looked up, so that an unused Service causes no DNS queries.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -75,13 +75,16 @@ impl ResolvedNames {
     }
 }
 
-/// The namespaces of the Services with an external name that routes use.
+/// The namespaces of the policies with a server of this name, and of the Services with this external name that routes
+/// use.
 fn namespaces(name: &Arc<str>, model: &Model) -> BTreeSet<Arc<str>> {
-    let wanted = |service: &&ObjectRef| {
-        model.topology.has_dependents(&Key::Object((*service).clone())) || model.uses(&service.name)
+    let wanted = |object: &&ObjectRef| {
+        object.kind != Kind::Service
+            || model.topology.has_dependents(&Key::Object((*object).clone()))
+            || model.uses(&object.name)
     };
-    let services = model.topology.dependents(&Key::of_name(name)).filter(wanted);
-    services.map(|service| Arc::clone(&service.name.namespace)).collect()
+    let objects = model.topology.dependents(&Key::of_name(name)).filter(wanted);
+    objects.map(|object| Arc::clone(&object.name.namespace)).collect()
 }
 
 #[cfg(test)]
@@ -98,7 +101,7 @@ mod tests {
     fn object(text: &str) -> Option<ObjectRef> {
         let (kind, name) = text.split_once(' ')?;
         let (namespace, name) = name.split_once('/')?;
-        let kind = [Kind::Ingress, Kind::Service].into_iter().find(|it| it.as_str() == kind)?;
+        let kind = [Kind::Ingress, Kind::Service, Kind::AuthPolicy].into_iter().find(|it| it.as_str() == kind)?;
         Some(ObjectRef::new(kind, ObjectName::new(namespace, name)))
     }
 
@@ -188,6 +191,20 @@ mod tests {
             bench.attach(of, links);
             bench.check(want);
         }
+    }
+
+    #[test]
+    fn the_server_of_a_policy_is_looked_up_while_the_policy_names_it() {
+        let mut bench = Bench::new();
+        bench.attach("AuthPolicy shop/a", &["idp.example"]);
+        bench.check(&["idp.example: shop"]);
+        bench.attach("Service test/db", &["idp.example"]);
+        bench.check(&["idp.example: shop"]);
+        bench.attach("AuthPolicy test/b", &["idp.example"]);
+        bench.check(&["idp.example: shop test"]);
+        bench.attach("AuthPolicy shop/a", &[]);
+        bench.attach("AuthPolicy test/b", &[]);
+        bench.check(&[]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use tidegate_config::model::auth::{KeySet, KeySource};
 use tidegate_config::object::ObjectRef;
-use tidegate_config::project::Projected;
+use tidegate_config::project::{Object, Projected, SecretTexts};
 
 use super::Reconciler;
 use crate::attachment::Key;
@@ -99,7 +99,13 @@ impl Reconciler {
         }
     }
 
-    fn apply(&mut self, projected: Projected, lane: Lane, received: Instant) {
+    fn apply(&mut self, mut projected: Projected, lane: Lane, received: Instant) {
+        if let Some(Object::Secret(secret)) = &mut projected.object
+            && self.model.options.sources.kuadrant.is_none()
+        {
+            // Only rules of policies read them.
+            Arc::make_mut(secret).texts = SecretTexts::default();
+        }
         let (key, version) = (projected.meta.object.clone(), Arc::clone(&projected.meta.resource_version));
         self.reporting.observe(&projected);
         self.gateway_services.observe(&projected);

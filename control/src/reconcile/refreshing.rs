@@ -65,7 +65,10 @@ impl Reconciler {
     pub(super) fn resolved(&mut self, name: &Arc<str>, now: Instant) {
         let cause = Arc::new(Cause::Resolved { name: Arc::clone(name) });
         let reason = Reason { cause, lane: Lane::Fast, received: now, own: false };
-        let services: Vec<ObjectRef> = self.model.topology.dependents(&Key::of_name(name)).cloned().collect();
+        let dependents = self.model.topology.dependents(&Key::of_name(name)).cloned();
+        let (services, policies): (BTreeSet<ObjectRef>, BTreeSet<ObjectRef>) =
+            dependents.partition(|object| object.kind == Kind::Service);
+        self.refresh_dependents(&policies, Cause::Resolved { name: Arc::clone(name) }, Lane::Fast, now);
         for service in services {
             self.wake_waiting(&service, &reason);
             self.endpoints_changed(service.name, &reason);

@@ -19,7 +19,7 @@ use crate::policies::{ENFORCED, check_status_of, object, policy, route, running,
 
 /// Applies a policy that was created in the given second for a target such as `HTTPRoute web/first`; `how` is as in
 /// `D/merge`.
-fn auth_policy(bench: &mut Bench, name: &str, (second, target, how): (u32, &str, &str), rules: &Value) {
+pub(crate) fn auth_policy(bench: &mut Bench, name: &str, (second, target, how): (u32, &str, &str), rules: &Value) {
     let (kind, target) = target.split_once(' ').unwrap();
     let (target, section) = target.split_once('/').map_or((target, None), |(name, section)| (name, Some(section)));
     let (scope, strategy) = how.split_once('/').unwrap();
@@ -44,7 +44,7 @@ fn api_keys() -> Value {
 }
 
 /// The policies over the listener `web` on a rule of a route.
-fn path(parts: &SnapshotParts, route: &str, rule: u32) -> Option<Arc<PathPolicies>> {
+pub(crate) fn path(parts: &SnapshotParts, route: &str, rule: u32) -> Option<Arc<PathPolicies>> {
     let origin = ListenerOrigin { gateway: object(Kind::Gateway, "edge"), set: None, name: "web".into() };
     let target = parts.policies.get(&object(Kind::HttpRoute, route)).or_else(|| parts.policies.get(&origin.gateway))?;
     let name: Option<Arc<str>> = (rule == 0).then(|| "first".into());
@@ -86,7 +86,7 @@ fn check_status(bench: &Bench, name: &str, want: &str) {
     check_status_of(bench, &object(Kind::AuthPolicy, name), want);
 }
 
-fn with_routes(mut bench: Bench) -> Bench {
+pub(crate) fn with_routes(mut bench: Bench) -> Bench {
     bench.apply(Kind::HttpRoute, route("web", "a.example"));
     bench.apply(Kind::HttpRoute, route("more", "b.example"));
     bench
@@ -278,7 +278,7 @@ fn owner(parts: &SnapshotParts, key: &str) -> Option<String> {
     Some(metadata["name"].as_str().unwrap().to_owned())
 }
 
-fn findings(bench: &Bench, policy: &str) -> Vec<String> {
+pub(crate) fn findings(bench: &Bench, policy: &str) -> Vec<String> {
     let all = bench.reconciler.model().compiled().all_findings();
     let own = all.iter().filter(|finding| finding.object == object(Kind::AuthPolicy, policy));
     own.map(|finding| format!("{}: {}", finding.field, finding.problem)).collect()

@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod api_server;
+mod auth_calls;
 mod auth_policies;
 mod bench;
 mod beside;

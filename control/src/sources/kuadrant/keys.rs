@@ -1,16 +1,13 @@
 //! The keys that the rules of an AuthPolicy accept at present: API keys in Secrets, and keys of issuers of tokens.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use tidegate_config::finding::{Finding, Problem};
-use tidegate_config::model::auth::{
-    ApiKeyHash, ApiKeys, AuthEntry, AuthRule, Authentication, AuthenticationMethod, Jwt, KeySet, KeySource,
-};
+use tidegate_config::model::auth::{ApiKeyHash, ApiKeys, AuthEntry, AuthenticationMethod, KeySet, KeySource};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::ApiKeySecret;
 use tidegate_config::project::gateway::LabelSelector;
-use tidegate_config::project::kuadrant::AuthPolicy;
 
 use crate::attachment::{AttachedPolicy, Key};
 use crate::options::Secrets;
@@ -20,76 +17,12 @@ use crate::world::KEY_SOURCES_MAX;
 /// The maximum number of Secrets without effect that one rule tells of.
 const TOLD_MAX: usize = 16;
 
-/// Fills the keys into the rules of a policy. The findings are about Secrets whose keys are not used.
-pub(super) fn with_keys(reader: &mut Reader<'_>, policy: &Arc<AuthPolicy>) -> (Arc<AuthPolicy>, Vec<Finding>) {
-    let Ok(block) = &policy.rules else { return (Arc::clone(policy), Vec::new()) };
-    let own = ObjectRef::new(Kind::AuthPolicy, policy.age.name.clone());
-    let mut filled: BTreeMap<Arc<str>, Arc<AuthEntry>> = BTreeMap::new();
-    let mut findings = Vec::new();
-    let mut unusable = policy.unusable.to_vec();
-    for (key, entry) in &block.entries {
-        let AuthEntry::Authentication(rule) = &**entry else { continue };
-        let (method, field) = match &rule.rule.method {
-            AuthenticationMethod::ApiKey(_) => {
-                let field = field_of(key, "apiKey");
-                let keys = api_keys(reader, &own, policy.api_keys.get(key), &field).map_err(str::to_owned);
-                let keys = keys.map(|(keys, told)| {
-                    findings.extend(told);
-                    AuthenticationMethod::ApiKey(shared(reader, &own, key, keys))
-                });
-                (keys, field)
-            }
-            AuthenticationMethod::Jwt(jwt) => {
-                let field = field_of(key, "jwt");
-                let keys = key_set(reader, &own.name.namespace, &jwt.source).map(|(keys, fault)| {
-                    if let Some(fault) = fault {
-                        let why = format!("it accepts no token, because its keys cannot be fetched: {fault}");
-                        let problem = Problem::WithoutEffect { value: jwt.source.url().to_string(), why };
-                        findings.push(Finding::new(own.clone(), field.clone(), problem));
-                    }
-                    AuthenticationMethod::Jwt(Jwt { keys, ..jwt.clone() })
-                });
-                (keys, field)
-            }
-            AuthenticationMethod::Anonymous
-            | AuthenticationMethod::Plain(_)
-            | AuthenticationMethod::Introspection(_)
-            | AuthenticationMethod::TokenReview { .. } => continue,
-        };
-        let method = match method {
-            Ok(method) => method,
-            Err(why) => {
-                let problem = Problem::AccessClosed { value: rule.name.to_string(), why: why.clone() };
-                findings.push(Finding::new(own.clone(), field.clone(), problem));
-                unusable.push(format!("{field}: {:?} {why}", rule.name));
-                filled.insert(Arc::clone(key), Arc::new(entry.unusable(format!("{field} {why}"))));
-                continue;
-            }
-        };
-        let rule: AuthRule<Authentication> =
-            AuthRule { rule: Authentication { method, ..rule.rule.clone() }, ..AuthRule::clone(rule) };
-        filled.insert(Arc::clone(key), Arc::new(AuthEntry::Authentication(Arc::new(rule))));
-    }
-    if filled.is_empty() {
-        return (Arc::clone(policy), findings);
-    }
-    let mut policy = AuthPolicy::clone(policy);
-    policy.unusable = unusable.into();
-    policy.rules.iter_mut().for_each(|block| block.entries.extend(std::mem::take(&mut filled)));
-    (Arc::new(policy), findings)
-}
-
-/// The field of the method of a rule, without the block of its policy.
-fn field_of(key: &str, method: &str) -> String {
-    format!("rules.{}].{method}", key.replacen('#', "[", 1))
-}
-
 /// The keys in the Secrets of a policy's namespace with these labels. Of several Secrets with one key the oldest one
 /// counts.
 ///
 /// # Errors
 /// Why there can be none, as a predicate.
-fn api_keys(
+pub(super) fn api_keys(
     reader: &mut Reader<'_>,
     policy: &ObjectRef,
     selector: Option<&LabelSelector>,
@@ -131,7 +64,7 @@ fn api_keys(
 }
 
 /// Keys as the same value as before if they are equal, so that no later step compares them.
-fn shared(reader: &Reader<'_>, policy: &ObjectRef, rule: &str, keys: ApiKeys) -> Arc<ApiKeys> {
+pub(super) fn shared(reader: &Reader<'_>, policy: &ObjectRef, rule: &str, keys: ApiKeys) -> Arc<ApiKeys> {
     let claims = reader.topology().get(policy).map_or(&[][..], |before| &before.other_claims().policies);
     let rules = claims.iter().filter_map(|claim| match &claim.attached {
         AttachedPolicy::Auth(read) => read.rules.as_ref().ok()?.entries.get(rule),
@@ -140,15 +73,15 @@ fn shared(reader: &Reader<'_>, policy: &ObjectRef, rule: &str, keys: ApiKeys) ->
     let mut before = rules.filter_map(|entry| match &**entry {
         AuthEntry::Authentication(rule) => match &rule.rule.method {
             AuthenticationMethod::ApiKey(keys) => Some(keys),
-            AuthenticationMethod::Introspection(_)
-            | AuthenticationMethod::TokenReview { .. }
-            | AuthenticationMethod::Anonymous
+            AuthenticationMethod::Anonymous
             | AuthenticationMethod::Plain(_)
-            | AuthenticationMethod::Jwt(_) => None,
+            | AuthenticationMethod::Jwt(_)
+            | AuthenticationMethod::Introspection(_)
+            | AuthenticationMethod::TokenReview { .. } => None,
         },
         AuthEntry::Metadata(_)
-        | AuthEntry::Callback(_)
         | AuthEntry::Authorization(_)
+        | AuthEntry::Callback(_)
         | AuthEntry::Success(_)
         | AuthEntry::Unauthenticated(_)
         | AuthEntry::Unauthorized(_)
@@ -169,7 +102,7 @@ fn secrets<'w>(reader: &Reader<'w>, namespace: &Arc<str>) -> impl Iterator<Item 
 ///
 /// # Errors
 /// Why they are not fetched, as a predicate.
-fn key_set<'w>(
+pub(super) fn key_set<'w>(
     reader: &mut Reader<'w>,
     namespace: &str,
     source: &KeySource,

@@ -4,7 +4,10 @@
 //! The compiler combines the policies of a path, and so decides which are in effect; here only a policy's own target
 //! and form are judged.
 
+mod filled;
 mod keys;
+mod secrets;
+mod servers;
 
 use std::sync::Arc;
 
@@ -112,13 +115,13 @@ fn orphan(reader: &Reader<'_>, object: &ObjectRef) -> Attachment {
     Attachment { report: Report::of_orphan(reader.world().findings_of(object), status), ..Attachment::default() }
 }
 
-/// The contents of a valid policy with the keys that it accepts, and findings about the keys.
+/// The contents of a valid policy with what its rules need at present, and findings about what they lack.
 pub(super) fn attached(reader: &mut Reader<'_>, policy: InheritedPolicy<'_>) -> (AttachedPolicy, Vec<Finding>) {
     match policy {
         InheritedPolicy::RateLimit(policy) => (AttachedPolicy::RateLimit(Arc::clone(policy)), Vec::new()),
         InheritedPolicy::TokenRateLimit(_) => (AttachedPolicy::NotServed, Vec::new()),
         InheritedPolicy::Auth(policy) => {
-            let (policy, findings) = keys::with_keys(reader, policy);
+            let (policy, findings) = filled::filled(reader, policy);
             (AttachedPolicy::Auth(policy), findings)
         }
     }
