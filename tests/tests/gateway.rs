@@ -6,6 +6,8 @@
 mod auth;
 #[path = "gateway/auth_changes.rs"]
 mod auth_changes;
+#[path = "gateway/calls.rs"]
+mod calls;
 #[path = "gateway/datagrams.rs"]
 mod datagrams;
 #[path = "gateway/external_auth.rs"]
