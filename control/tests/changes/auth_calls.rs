@@ -11,12 +11,12 @@ use tidegate_config::model::auth::{
 };
 use tidegate_config::model::{AppProtocol, SnapshotParts};
 use tidegate_config::object::Kind;
-use tidegate_control::options::Secrets;
+use tidegate_control::options::{Secrets, UrlHosts};
 use tidegate_control::{Event, SecretInterest};
 
 use crate::auth_policies::{auth_policy, findings, path, with_routes};
 use crate::bench::Bench;
-use crate::policies::{running, running_with};
+use crate::policies::{running, running_where, running_with};
 
 const ISSUER: &str = "https://login.example";
 
@@ -165,6 +165,26 @@ fn a_url_leads_to_no_address_that_objects_may_not_use() {
     bench.observe(Event::ApiServer { sockets: Arc::new(["10.96.0.1:443".parse().unwrap()].into()) });
     bench.reconcile();
     assert_eq!(target(&bench), None);
+}
+
+#[test]
+fn a_url_leads_to_no_host_that_the_operator_does_not_allow() {
+    let hosts = UrlHosts::read(&["facts.test".to_owned(), "10.9.0.0/16".to_owned()]).unwrap();
+    let mut bench = with_routes(running_where(|options| options.policy_url_hosts = hosts));
+    let mut check = |url: &str, address: Option<&str>, want: bool| {
+        apply(&mut bench, &metadata(&json!({ "url": url })));
+        if let Some(address) = address {
+            resolve(&mut bench, url.trim_start_matches("http://"), Ok(&[address]));
+            bench.reconcile();
+        }
+        let told = findings(&bench, "g");
+        assert_eq!((shown(&http(bench.parts()).server).is_some(), told.is_empty()), (want, want), "{url} {told:?}");
+    };
+    check("http://facts.test", Some("192.0.2.7"), true);
+    check("http://other.test", Some("10.9.0.1"), true);
+    check("http://third.test", Some("192.0.2.7"), false);
+    check("http://10.9.0.1", None, true);
+    check("http://192.0.2.7", None, false);
 }
 
 #[test]

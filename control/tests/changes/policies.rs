@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tidegate_config::model::{ListenerOrigin, PathPolicies};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
-use tidegate_control::options::{GatewayServices, Kuadrant, Options, Secrets, Sources};
+use tidegate_control::options::{GatewayServices, Kuadrant, Options, Secrets};
 use tidegate_control::{Desired, PendingStatusUpdates, compile};
 
 use crate::bench::Bench;
@@ -21,10 +21,16 @@ pub(crate) fn running() -> Bench {
 
 /// The same with this way of reading Secrets.
 pub(crate) fn running_with(secrets: Secrets) -> Bench {
-    let options = options(&["192.0.2.1"], GatewayServices::Off);
-    let sources = Sources { kuadrant: Some(Kuadrant::default()), ..options.sources };
+    running_where(|options| options.secrets = secrets)
+}
+
+/// The same with changed options.
+pub(crate) fn running_where(change: impl FnOnce(&mut Options)) -> Bench {
+    let mut options = options(&["192.0.2.1"], GatewayServices::Off);
+    options.sources.kuadrant = Some(Kuadrant::default());
+    change(&mut options);
     let listener = |name: &str, port: u16| json!({"name": name, "port": port, "protocol": "HTTP"});
-    running_under(Options { sources, secrets, ..options }, &json!([listener("web", 80), listener("api", 81)]))
+    running_under(options, &json!([listener("web", 80), listener("api", 81)]))
 }
 
 /// A route of the Gateway with a rule `first`, and one without a name.

@@ -15,6 +15,9 @@ use crate::sources::reader::Reader;
 /// The limit of the requests in flight to one server of one namespace.
 const REQUESTS_MAX: u32 = 64;
 
+/// The refusal of a host or an address that the operator does not allow.
+const NOT_ALLOWED: &str = "--policy-url-hosts does not allow it";
+
 /// Certificates are verified with the system's authorities. One value, so that all servers share their TLS settings.
 static BY_SYSTEM: LazyLock<Arc<UpstreamVerification>> =
     LazyLock::new(|| Arc::new(UpstreamVerification { authorities: None, names: Box::default() }));
@@ -29,13 +32,19 @@ pub(super) struct FoundServer {
 /// no call is made.
 pub(super) fn found(reader: &mut Reader<'_>, namespace: &Arc<str>, server: &CallServer) -> FoundServer {
     let host = &server.host;
+    let hosts = &reader.options.policy_url_hosts;
+    if !hosts.may_look_up(host) {
+        let problem = Problem::AddressRefused { address: host.to_string(), why: NOT_ALLOWED.to_owned() };
+        return FoundServer { server: server.clone(), problems: vec![problem] };
+    }
     let (addresses, mut problems) = match host.parse::<IpAddr>() {
         Ok(address) => (vec![address], Vec::new()),
         Err(_name) => resolved(reader, host),
     };
     let mut endpoints = Vec::new();
     for address in addresses {
-        match reader.refusal(address, server.port) {
+        let not_allowed = (!hosts.allows(host, Some(address))).then_some(NOT_ALLOWED);
+        match reader.refusal(address, server.port).or(not_allowed) {
             None => endpoints.push(Endpoint::tcp(SocketAddr::new(address, server.port), None)),
             Some(why) => {
                 let shown =
