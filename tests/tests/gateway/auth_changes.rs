@@ -79,10 +79,15 @@ fn write(folder: &Path, text: &str) {
 impl Bench {
     /// The status of an answer to a client with this key, and the number of the policy that it names.
     async fn with_key(&self, key: &str) -> (u16, Option<u32>) {
+        self.asked_with_key(key).await.unwrap()
+    }
+
+    /// The same; an error before the door is open.
+    async fn asked_with_key(&self, key: &str) -> Result<(u16, Option<u32>), String> {
         let builder = http::Request::get("/").header("host", "changes.localhost").header("x-key", key);
-        let answer = request(self.door(0, 8080), builder.body(Empty::new()).unwrap()).await.unwrap();
+        let answer = request(self.door(0, 8080), builder.body(Empty::new()).unwrap()).await?;
         let number = answer.body.split_once("<v").and_then(|(_, rest)| rest.split_once('>')?.0.parse().ok());
-        (answer.status.as_u16(), number)
+        Ok((answer.status.as_u16(), number))
     }
 }
 
@@ -93,7 +98,7 @@ async fn no_answer_is_wrong_while_policies_and_keys_change() {
     let Some(bench) = Bench::start_with(24, &files).await else { return };
     let reaches = async |number: u32, status: u16| {
         eventually(&format!("policy {number}"), || async {
-            let got = bench.with_key(STABLE).await;
+            let got = bench.asked_with_key(STABLE).await?;
             if got == (status, Some(number)) { Ok(()) } else { Err(format!("{got:?}")) }
         })
         .await;

@@ -40,9 +40,14 @@ fn manifests(issuer: &str) -> String {
 impl Bench {
     /// A request of staff with this token.
     async fn of_staff(&self, token: &str) -> Answer {
+        self.asked_by_staff(token).await.unwrap()
+    }
+
+    /// The same; an error before the door is open.
+    async fn asked_by_staff(&self, token: &str) -> Result<Answer, String> {
         let builder = http::Request::get("/").header("host", "staff.localhost");
         let builder = builder.header("authorization", format!("Bearer {token}"));
-        request(self.door(0, 8080), builder.body(Empty::new()).unwrap()).await.unwrap()
+        request(self.door(0, 8080), builder.body(Empty::new()).unwrap()).await
     }
 }
 
@@ -53,7 +58,7 @@ fn dev() -> Value {
 /// Waits until a token is accepted.
 async fn accepted(bench: &Bench, token: &str) -> Answer {
     eventually("a request of staff", || async {
-        let answer = bench.of_staff(token).await;
+        let answer = bench.asked_by_staff(token).await?;
         if answer.status == 200 { Ok(answer) } else { Err(format!("{answer:?}")) }
     })
     .await
