@@ -146,9 +146,11 @@ async fn policies_of_access_are_accepted() {
     let policies = [
         include_str!("../../../config/tests/golden/auth-policy/anonymous.yaml"),
         include_str!("../../../config/tests/golden/auth-policy/api_keys.yaml"),
-        include_str!("../../../config/tests/golden/auth-policy/callbacks.yaml"),
         include_str!("../../../config/tests/golden/auth-policy/credentials.yaml"),
         include_str!("../../../config/tests/golden/auth-policy/jwt.yaml"),
+        include_str!("../../../config/tests/golden/auth-policy/metadata.yaml"),
+        include_str!("../../../config/tests/golden/auth-policy/only_callbacks.yaml"),
+        include_str!("../../../config/tests/golden/auth-policy/reviews.yaml"),
         include_str!("../../../config/tests/golden/auth-policy/unsupported.yaml"),
     ];
     for text in policies {

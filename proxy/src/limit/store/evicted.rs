@@ -64,7 +64,7 @@ impl UsedSlot {
         of_stretch.fetch_update(Ordering::Release, Ordering::Relaxed, more).ok();
     }
 
-    fn reset_if_expired(&self, now: Tick) {
+    pub(in crate::limit) fn reset_if_expired(&self, now: Tick) {
         for word in &self.0 {
             let seen = word.load(Ordering::Relaxed);
             if seen != 0 && Word::of(seen).runs(now).is_none() {
@@ -101,23 +101,5 @@ impl Carried {
         if self.used(now) == 0 {
             self.0.store(0, Ordering::Relaxed);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn what_has_ended_is_forgotten_before_ticks_wrap() {
-        let window = Window::new(Duration::from_secs(60));
-        let slot = UsedSlot::new();
-        slot.add(7, window, window.tick(0));
-        slot.reset_if_expired(window.tick(119_999));
-        assert_eq!(slot.carried(window.tick(119_999)).used(window.tick(119_999)), 7);
-        slot.reset_if_expired(window.tick(120_000));
-        assert_eq!(slot.0.each_ref().map(|word| word.load(Ordering::Relaxed)), [0, 0]);
     }
 }

@@ -3,10 +3,12 @@
 
 use prometheus::Registry;
 
+use super::super::evicted::UsedSlot;
 use super::super::lease::Grant;
 use super::replicas::options;
 use super::*;
 use crate::clock;
+use crate::limit::counter::Window;
 use crate::limit::tests::limit_by_value;
 use crate::limit::{Counters, LimitCharge};
 use crate::observe::limit_metrics::LimitMetrics;
@@ -162,4 +164,16 @@ fn what_was_used_counts_for_two_windows_at_most() {
     check(1, &then(2 * WINDOW_MS - 1, 10));
     check(1, &then(2 * WINDOW_MS, 30));
     check(1, &then(5 * WINDOW_MS, 30));
+}
+
+#[test]
+fn what_has_ended_is_forgotten_before_ticks_wrap() {
+    let window = Window::new(Duration::from_secs(60));
+    let slot = UsedSlot::new();
+    slot.add(7, window, window.tick(0));
+    let used = |ms| slot.carried(window.tick(ms)).used(window.tick(ms));
+    slot.reset_if_expired(window.tick(119_999));
+    assert_eq!(used(119_999), 7);
+    slot.reset_if_expired(window.tick(120_000));
+    assert_eq!(used(119_999), 0);
 }
