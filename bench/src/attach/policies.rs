@@ -176,5 +176,5 @@ pub(super) const COLUMNS: [Column<Turn>; 12] = [
     ("writes for it", |turn| count(turn.change_writes())),
     ("lists after the start", |turn| turn.lists),
     ("another start: first route right s", |turn| turn.again_s),
-    ("writes for it", |turn| count(turn.again_writes)),
+    ("another start: writes", |turn| count(turn.again_writes)),
 ];
