@@ -82,7 +82,7 @@ impl Model {
 
     /// The policies of a Gateway, and those of its routes: listeners that begin or cease to serve change their paths.
     fn policies_below(&self, gateway: &ObjectRef) -> BTreeSet<ObjectRef> {
-        let routes = self.topology.routes_with_policies(&gateway.name).chain([gateway]);
+        let routes = self.topology.routes_with_policies(&gateway.name).into_iter().chain([gateway]);
         routes.flat_map(|target| self.policies_of(target)).collect()
     }
 

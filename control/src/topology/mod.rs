@@ -289,10 +289,29 @@ impl Topology {
         self.from(Key::Policies(Box::new(first)), Key::policy_target).find(|target| Some(*target) != last)
     }
 
-    /// The routes of a Gateway that policies of their own attach to.
-    pub(crate) fn routes_with_policies(&self, gateway: &ObjectName) -> impl Iterator<Item = &ObjectRef> {
-        let routes = self.dependents(&Key::GatewayListeners(gateway.clone())).filter(|object| object.kind.is_route());
-        routes.filter(|route| self.has_policies(route))
+    /// The routes of a Gateway that policies of their own attach to, in the order of their objects.
+    ///
+    /// Few routes of a large Gateway may have policies, or few of many objects with policies may be routes of this
+    /// Gateway: both lists are gone through in step, and the one that ends first is the answer.
+    pub(crate) fn routes_with_policies(&self, gateway: &ObjectName) -> Vec<&ObjectRef> {
+        let below = Key::GatewayListeners(gateway.clone());
+        let mut routes = self.dependents(&below).filter(|object| object.kind.is_route());
+        let mut target = self.policy_target_after(None);
+        let (mut of_routes, mut of_targets) = (Vec::new(), Vec::new());
+        loop {
+            match routes.next() {
+                None => return of_routes,
+                Some(route) => of_routes.extend(self.has_policies(route).then_some(route)),
+            }
+            match target {
+                None => return of_targets,
+                Some(own) => {
+                    let is_below = own.kind.is_route() && self.links_of(own).contains(&below);
+                    of_targets.extend(is_below.then_some(own));
+                    target = self.policy_target_after(Some(own));
+                }
+            }
+        }
     }
 
     /// The routes of the connections for a host, in the order of their objects.

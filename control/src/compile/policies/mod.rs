@@ -48,7 +48,8 @@ impl UnitKind for Policies {
     fn put(compiled: &mut Compiled, target: &ObjectRef, made: Option<TargetPolicies>, pass: &mut Pass<'_>) -> bool {
         if target.kind == Kind::Gateway {
             // A policy that has no effect on the paths without policies of routes may have one on the others.
-            pass.further.extend(pass.topology.routes_with_policies(&target.name).cloned().map(super::Unit::Policies));
+            let routes = pass.topology.routes_with_policies(&target.name).into_iter().cloned();
+            pass.further.extend(routes.map(super::Unit::Policies));
         }
         let parts = &mut compiled.parts.policies;
         let before = parts.get(target);
