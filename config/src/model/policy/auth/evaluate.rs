@@ -341,8 +341,13 @@ impl<'d, H: Head + ?Sized, F: AuthFacts + ?Sized> Decision<'d, '_, H, F> {
             if group.ends_before(rule) {
                 self.wait()?;
             }
-            if self.part(rule) != Part::Applies {
-                continue;
+            match self.part(rule) {
+                Part::Applies => {}
+                Part::Skipped => continue,
+                Part::Failed => {
+                    self.missing.push(&rule.name);
+                    continue;
+                }
             }
             match self.metadata(index, rule) {
                 Some(Ok(Some(value))) => self.document.put("metadata", &rule.name, Value::clone(&value)),

@@ -149,6 +149,12 @@ fn metadata_is_fetched_before_authorisation_and_may_be_missing() {
         }
         check(&auth(&both, predicate), &get, &[], &["geo plan"], 403);
     }
+    // A rule that is asked only if another fact says so.
+    let depends =
+        AuthRule { when: [when("auth.metadata.geo == 'DE'")].into(), ..AuthRule::clone(&metadata("plan", 1)) };
+    let depends = auth(&[metadata("geo", 0), Arc::new(depends)], "!has(auth.metadata.plan)");
+    check(&depends, &get, &[("geo", json!("FR"))], &["geo"], 0);
+    check(&depends, &get, &[], &["geo"], 403);
     let differs = Pattern {
         selector: Selector::new("auth.metadata.plan.name").unwrap(),
         operator: Operator::Differs("free".into()),
