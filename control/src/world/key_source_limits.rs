@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tidegate_config::model::auth::{AuthEntry, AuthenticationMethod, KeySource};
+use tidegate_config::model::auth::{AuthenticationMethod, KeySource};
 use tidegate_config::object::ObjectName;
 use tidegate_config::project::kuadrant::AuthPolicy;
 
@@ -114,16 +114,7 @@ impl OfNamespace {
 /// The sources that the rules of a policy name.
 fn sources_of(policy: &AuthPolicy) -> BTreeSet<KeySource> {
     let entries = policy.rules.iter().flat_map(|block| block.entries.values());
-    let methods = entries.filter_map(|entry| match &**entry {
-        AuthEntry::Authentication(rule) => Some(&rule.rule.method),
-        AuthEntry::Metadata(_)
-        | AuthEntry::Callback(_)
-        | AuthEntry::Authorization(_)
-        | AuthEntry::Success(_)
-        | AuthEntry::Unauthenticated(_)
-        | AuthEntry::Unauthorized(_)
-        | AuthEntry::Unusable(_) => None,
-    });
+    let methods = entries.filter_map(|entry| entry.authentication()).map(|rule| &rule.rule.method);
     let sources = methods.filter_map(|method| match method {
         AuthenticationMethod::Jwt(jwt) => Some(jwt.source.clone()),
         AuthenticationMethod::Introspection(_)

@@ -20,7 +20,7 @@ use tidegate_proxy::{CreateReview, ReviewError, Reviews};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::auth::{DRIVERS, bed_with, expression, header, patterns, rule};
-use super::bed::{PATIENCE, closed_port};
+use super::bed::{Bed, PATIENCE, closed_port};
 use super::upstream::{Reply, Upstream};
 
 fn server(address: SocketAddr) -> CallServer {
@@ -104,6 +104,12 @@ async fn introspection_server() -> (Upstream, Arc<AtomicUsize>) {
     (server.await, asked)
 }
 
+/// Waits until so many calls of the rule `oauth` have had this outcome.
+async fn until_called(bed: &Bed, outcome: &str, number: usize) {
+    let labels = format!(r#"kind="RateLimitPolicy",name="api",namespace="shop",outcome="{outcome}",rule="oauth""#);
+    bed.until_metric(&format!("tidegate_auth_calls_total{{{labels}}} {number}")).await;
+}
+
 #[tokio::test]
 async fn a_token_is_accepted_if_its_server_says_so_and_in_no_other_case() {
     let upstream = Upstream::start(|seen| Reply::ok(&seen.head)).await;
@@ -134,13 +140,8 @@ async fn a_token_is_accepted_if_its_server_says_so_and_in_no_other_case() {
             assert_eq!(answer.header("www-authenticate"), Some(r#"bearer realm="oauth""#), "{driver:?}: {token}");
             assert!(asked.load(Ordering::Relaxed) > before, "{driver:?}: {token} was not asked about");
         }
-        let count = |outcome: &str, number: usize| {
-            let labels =
-                format!(r#"kind="RateLimitPolicy",name="api",namespace="shop",outcome="{outcome}",rule="oauth""#);
-            format!("tidegate_auth_calls_total{{{labels}}} {number}")
-        };
         for (outcome, number) in [("answered", 1), ("denied", 2), ("invalid-answer", 10)] {
-            bed.until_metric(&count(outcome, number)).await;
+            until_called(&bed, outcome, number).await;
         }
         bed.until_metric("tidegate_auth_call_duration_seconds_count 13").await;
     }
@@ -166,8 +167,7 @@ async fn a_server_that_does_not_answer_in_time_refuses_the_request() {
             let answer = bed.get("a.test", "/", &format!("Authorization: Bearer {token}\r\n")).await;
             assert_eq!(answer.status, 401, "{driver:?}: {token}");
         }
-        let labels = r#"kind="RateLimitPolicy",name="api",namespace="shop",outcome="timeout",rule="oauth""#;
-        bed.until_metric(&format!("tidegate_auth_calls_total{{{labels}}} 2")).await;
+        until_called(&bed, "timeout", 2).await;
     }
 }
 
@@ -198,8 +198,7 @@ async fn a_server_that_takes_no_connection_refuses_the_request() {
             let auth = PathAuth { authentication: [rule("oauth", asks)].into(), ..PathAuth::default() };
             let bed = bed_with(driver, &upstream, auth, |_| ()).await;
             assert_eq!(bed.get("a.test", "/", "Authorization: Bearer good\r\n").await.status, 401, "{driver:?}");
-            let labels = r#"kind="RateLimitPolicy",name="api",namespace="shop",outcome="unreachable",rule="oauth""#;
-            bed.until_metric(&format!("tidegate_auth_calls_total{{{labels}}} 1")).await;
+            until_called(&bed, "unreachable", 1).await;
         }
     }
 }

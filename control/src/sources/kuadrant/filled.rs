@@ -230,9 +230,7 @@ impl Filling<'_, '_> {
 /// The issuer of the tokens that a rule of authentication accepts.
 fn issuer_of(policy: &AuthPolicy, rule: &str) -> Option<KeySource> {
     let block = policy.rules.as_ref().ok()?;
-    let AuthEntry::Authentication(rule) = &**block.entries.get(&*format!("authentication#{rule}"))? else {
-        return None;
-    };
+    let rule = block.entries.get(&*format!("authentication#{rule}"))?.authentication()?;
     let AuthenticationMethod::Jwt(jwt) = &rule.rule.method else { return None };
     Some(jwt.source.clone())
 }

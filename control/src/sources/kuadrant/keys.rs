@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tidegate_config::finding::{Finding, Problem};
-use tidegate_config::model::auth::{ApiKeyHash, ApiKeys, AuthEntry, AuthenticationMethod, KeySet, KeySource};
+use tidegate_config::model::auth::{ApiKeyHash, ApiKeys, AuthenticationMethod, KeySet, KeySource};
 use tidegate_config::object::{Kind, ObjectName, ObjectRef};
 use tidegate_config::project::ApiKeySecret;
 use tidegate_config::project::gateway::LabelSelector;
@@ -70,22 +70,14 @@ pub(super) fn shared(reader: &Reader<'_>, policy: &ObjectRef, rule: &str, keys: 
         AttachedPolicy::Auth(read) => read.rules.as_ref().ok()?.entries.get(rule),
         AttachedPolicy::RateLimit(_) | AttachedPolicy::NotServed | AttachedPolicy::Unusable => None,
     });
-    let mut before = rules.filter_map(|entry| match &**entry {
-        AuthEntry::Authentication(rule) => match &rule.rule.method {
-            AuthenticationMethod::ApiKey(keys) => Some(keys),
-            AuthenticationMethod::Anonymous
-            | AuthenticationMethod::Plain(_)
-            | AuthenticationMethod::Jwt(_)
-            | AuthenticationMethod::Introspection(_)
-            | AuthenticationMethod::TokenReview { .. } => None,
-        },
-        AuthEntry::Metadata(_)
-        | AuthEntry::Authorization(_)
-        | AuthEntry::Callback(_)
-        | AuthEntry::Success(_)
-        | AuthEntry::Unauthenticated(_)
-        | AuthEntry::Unauthorized(_)
-        | AuthEntry::Unusable(_) => None,
+    let methods = rules.filter_map(|entry| entry.authentication()).map(|rule| &rule.rule.method);
+    let mut before = methods.filter_map(|method| match method {
+        AuthenticationMethod::ApiKey(keys) => Some(keys),
+        AuthenticationMethod::Anonymous
+        | AuthenticationMethod::Plain(_)
+        | AuthenticationMethod::Jwt(_)
+        | AuthenticationMethod::Introspection(_)
+        | AuthenticationMethod::TokenReview { .. } => None,
     });
     before.find(|before| ***before == keys).map_or_else(|| Arc::new(keys), Arc::clone)
 }

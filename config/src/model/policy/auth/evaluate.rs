@@ -110,6 +110,23 @@ enum Found {
     Waits,
 }
 
+impl From<Option<Value>> for Found {
+    fn from(identity: Option<Value>) -> Self {
+        identity.map_or(Self::Nothing, Self::Identity)
+    }
+}
+
+/// That of an answer, which has to be waited for if there is none.
+impl From<Option<CallAnswer>> for Found {
+    fn from(answer: Option<CallAnswer>) -> Self {
+        match answer {
+            None => Self::Waits,
+            Some(Ok(Some(identity))) => Self::Identity(Value::clone(&identity)),
+            Some(Ok(None) | Err(_)) => Self::Nothing,
+        }
+    }
+}
+
 /// Why a decision ends early.
 enum Stop {
     Refused(AuthDenial),
@@ -268,48 +285,28 @@ impl<'d, H: Head + ?Sized, F: AuthFacts + ?Sized> Decision<'d, '_, H, F> {
 
     /// The identity that a rule finds; none without valid credentials.
     fn identity(&mut self, index: usize, rule: &AuthRule<Authentication>) -> Found {
-        let (head, found) = (self.attributes.head, |identity: Option<Value>| match identity {
-            Some(identity) => Found::Identity(identity),
-            None => Found::Nothing,
-        });
-        let method = &rule.rule.method;
-        match method {
-            AuthenticationMethod::Anonymous => return Found::Identity(anonymous()),
-            AuthenticationMethod::Plain(value) => {
-                return found(value.json(self.attributes).filter(|value| !value.is_null()));
-            }
-            AuthenticationMethod::ApiKey(_)
-            | AuthenticationMethod::Jwt(_)
-            | AuthenticationMethod::Introspection(_)
-            | AuthenticationMethod::TokenReview { .. } => {}
-        }
-        let Some(credential) = credentials::of(&rule.rule.credentials, head) else { return Found::Nothing };
         let place = CallPlace { phase: CallPhase::Authentication, index };
-        let answer = match method {
-            AuthenticationMethod::Anonymous | AuthenticationMethod::Plain(_) => return Found::Nothing,
-            AuthenticationMethod::ApiKey(keys) => return found(keys.identity(&credential).cloned()),
+        let attributes = self.attributes;
+        let credential = || credentials::of(&rule.rule.credentials, attributes.head);
+        match &rule.rule.method {
+            AuthenticationMethod::Anonymous => Found::Identity(anonymous()),
+            AuthenticationMethod::Plain(value) => value.json(attributes).filter(|value| !value.is_null()).into(),
+            AuthenticationMethod::ApiKey(keys) => credential().and_then(|key| keys.identity(&key).cloned()).into(),
             AuthenticationMethod::Jwt(jwt) => {
-                let verified = self.facts.verify(jwt, &credential, (self.attributes.now)());
-                return found(verified.ok().map(|verified| Value::clone(&verified.claims)));
+                let verified = credential().and_then(|token| self.facts.verify(jwt, &token, (attributes.now)()).ok());
+                verified.map(|verified| Value::clone(&verified.claims)).into()
             }
             AuthenticationMethod::Introspection(introspection) => {
-                let call = |_: &Self| introspection.call(&credential).map(|call| AuthCall::Http(Box::new(call)));
-                self.answer(place, rule, call)
+                let Some(token) = credential() else { return Found::Nothing };
+                self.answer(place, rule, |_| introspection.call(&token).map(AuthCall::from)).into()
             }
             AuthenticationMethod::TokenReview { audiences } => {
-                let call = |decision: &Self| {
-                    let own = || [Arc::from(decision.attributes.host)].into();
-                    let audiences = if audiences.is_empty() { own() } else { audiences.clone() };
-                    let token = credential.as_ref().into();
-                    Ok(AuthCall::TokenReview(Box::new(TokenReview { token, audiences })))
-                };
-                self.answer(place, rule, call)
+                let Some(token) = credential() else { return Found::Nothing };
+                let own = || [Arc::from(attributes.host)].into();
+                let audiences = if audiences.is_empty() { own() } else { audiences.clone() };
+                let review = TokenReview { token: token.as_ref().into(), audiences };
+                self.answer(place, rule, |_| Ok(AuthCall::TokenReview(Box::new(review)))).into()
             }
-        };
-        match answer {
-            None => Found::Waits,
-            Some(Ok(Some(identity))) => Found::Identity(Value::clone(&identity)),
-            Some(Ok(None) | Err(_)) => Found::Nothing,
         }
     }
 
@@ -362,16 +359,14 @@ impl<'d, H: Head + ?Sized, F: AuthFacts + ?Sized> Decision<'d, '_, H, F> {
         let place = CallPlace { phase: CallPhase::Metadata, index };
         match &rule.rule {
             Metadata::Http(http) => {
-                let call = |decision: &Self| {
-                    http.call(&decision.known(), ReplyForm::Document).map(|call| AuthCall::Http(Box::new(call)))
-                };
+                let call = |decision: &Self| http.call(&decision.known(), ReplyForm::Document).map(AuthCall::from);
                 self.answer(place, rule, call)
             }
             Metadata::UserInfo(info) => {
                 let Some(token) = self.token_for(info) else { return Some(Ok(None)) };
                 let call = |decision: &Self| {
                     let subject = decision.document.get(&["identity".into(), "sub".into()]).and_then(Value::as_str);
-                    info.call(&token, subject).map(|call| AuthCall::Http(Box::new(call)))
+                    info.call(&token, subject).map(AuthCall::from)
                 };
                 self.answer(place, rule, call)
             }

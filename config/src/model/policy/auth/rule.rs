@@ -148,6 +148,21 @@ impl AuthEntry {
         }
     }
 
+    /// The rule of authentication, if it is one.
+    #[must_use]
+    pub const fn authentication(&self) -> Option<&Arc<AuthRule<Authentication>>> {
+        match self {
+            Self::Authentication(rule) => Some(rule),
+            Self::Metadata(_)
+            | Self::Authorization(_)
+            | Self::Callback(_)
+            | Self::Success(_)
+            | Self::Unauthenticated(_)
+            | Self::Unauthorized(_)
+            | Self::Unusable(_) => None,
+        }
+    }
+
     /// The entry in its place if it cannot be used.
     #[must_use]
     pub fn unusable(&self, why: String) -> Self {

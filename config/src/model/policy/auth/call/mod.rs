@@ -1,5 +1,5 @@
 //! Calls of rules to servers outside of the edge. A call is data: the rules of a path say which ones a request needs,
-//! and whoever decides about it makes them and decides again with the answers.
+//! and the caller makes them and decides again with the answers.
 
 mod http_call;
 mod http_rule;
@@ -149,6 +149,12 @@ pub struct KeptAnswer {
 impl std::fmt::Debug for CacheKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("CacheKey")
+    }
+}
+
+impl From<HttpCall> for AuthCall {
+    fn from(call: HttpCall) -> Self {
+        Self::Http(Box::new(call))
     }
 }
 
